@@ -1,0 +1,1 @@
+//! Trains on a device: the agent, its kept state, the QUIC client.

@@ -1,0 +1,1 @@
+//! Runs rounds: the round engine, evaluation, records, the QUIC server.

@@ -1,0 +1,1 @@
+//! Federated data sets: loaders and partitions.

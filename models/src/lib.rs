@@ -1,0 +1,1 @@
+//! Networks as lists of stages: layers, kernels, cutting, thinning.

@@ -1,0 +1,1 @@
+//! How a federation learns: descriptions, messages, the wire, algorithms.

@@ -1,0 +1,1 @@
+//! Whole federations in one process.

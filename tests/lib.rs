@@ -1,0 +1,1 @@
+//! End-to-end scenarios, each named after what it shows.
