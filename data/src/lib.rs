@@ -1,1 +1,21 @@
-//! Federated data sets: loaders and partitions.
+//! Federated data sets: loaders, and partitions that deal examples to clients.
+//!
+//! A [`Source`] is loaded into a [`Split`] of training and test [`Dataset`]s, held once. A
+//! [`PartitionDescription`] deals the training examples to clients; the resulting [`Partition`] is nothing but
+//! lists of indices, so a million clients are cheap.
+
+#[cfg(feature = "built-in")]
+mod built_in;
+mod compression;
+mod dataset;
+mod error;
+mod idx;
+mod partition;
+mod source;
+mod well_known;
+
+pub use dataset::{Dataset, Groups, Inputs, Split, Targets};
+pub use error::DataError;
+pub use partition::{Partition, PartitionDescription};
+pub use source::Source;
+pub use well_known::WellKnownSet;

@@ -1,0 +1,43 @@
+//! Opens a file that may be gzipped, told by its first bytes and not by its name.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+/// An opened file.
+pub(crate) struct Opened {
+    /// The content, decompressed.
+    pub(crate) content: Box<dyn Read>,
+    /// The length of the file itself.
+    pub(crate) file_bytes: u64,
+    /// Whether the file is gzipped, so that its length is not the content's.
+    pub(crate) compressed: bool,
+}
+
+pub(crate) fn open(path: &Path) -> io::Result<Opened> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a file"));
+    }
+    let mut magic = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut magic)?;
+    file.rewind()?;
+    let compressed = magic == GZIP_MAGIC;
+    let file = BufReader::new(file);
+    let content: Box<dyn Read> = if compressed {
+        Box::new(MultiGzDecoder::new(file))
+    } else {
+        Box::new(file)
+    };
+    Ok(Opened {
+        content,
+        file_bytes: metadata.len(),
+        compressed,
+    })
+}
+
+/// The first two bytes of every gzip stream (RFC 1952, section 2.3.1).
+pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -1,0 +1,137 @@
+//! Where a run's examples come from: `[data]` of its description, without the partition.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::idx::{self, Idx};
+use crate::well_known::WellKnownSet;
+use crate::{DataError, Dataset, Inputs, Split, Targets};
+
+/// Where a run's examples come from. Relative paths start at the folder given to [`Source::load`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Source {
+    /// The built-in excerpt of Fashion-MNIST: 10,000 training and 2,000 test images of 1 × 28 × 28, 10 classes.
+    FashionMnistSmall {},
+    /// MNIST: 60,000 training and 10,000 test images of 1 × 28 × 28, 10 classes.
+    Mnist {
+        /// Folder of the four IDX files under their usual names, plain or `.gz`. Default: `datasets/mnist`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<PathBuf>,
+    },
+    /// Fashion-MNIST: 60,000 training and 10,000 test images of 1 × 28 × 28, 10 classes.
+    FashionMnist {
+        /// Folder of the four IDX files under their usual names, plain or `.gz`. Default: `datasets/fashion-mnist`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        folder: Option<PathBuf>,
+    },
+    /// IDX files of unsigned bytes, plain or gzipped. Bytes are scaled to 0..1. Images without a dimension for
+    /// channels get one channel.
+    Idx {
+        /// Images to train on.
+        train_images: PathBuf,
+        /// Their labels.
+        train_labels: PathBuf,
+        /// Images to evaluate on. Default: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test_images: Option<PathBuf>,
+        /// Their labels. Given exactly when `test_images` is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test_labels: Option<PathBuf>,
+        /// The number of classes. Range: 1 or more. Default: the largest training label, plus 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        classes: Option<usize>,
+    },
+}
+
+impl Source {
+    /// Reads the examples; relative paths are relative to `base`.
+    ///
+    /// # Errors
+    /// When a file is missing, damaged or not what the description says: the file, the place in it, and what to do.
+    pub fn load(&self, base: &Path) -> Result<Split, DataError> {
+        match self {
+            #[cfg(feature = "built-in")]
+            Self::FashionMnistSmall {} => crate::built_in::load(),
+            #[cfg(not(feature = "built-in"))]
+            Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
+            Self::Mnist { folder } => load_well_known(WellKnownSet::Mnist, folder.as_deref(), base),
+            Self::FashionMnist { folder } => {
+                load_well_known(WellKnownSet::FashionMnist, folder.as_deref(), base)
+            }
+            Self::Idx {
+                train_images,
+                train_labels,
+                test_images,
+                test_labels,
+                classes,
+            } => {
+                let train = load_idx(&base.join(train_images), &base.join(train_labels), *classes)?;
+                let classes = Some(train.targets().width());
+                let test = match (test_images, test_labels) {
+                    (Some(images), Some(labels)) => {
+                        Some(load_idx(&base.join(images), &base.join(labels), classes)?)
+                    }
+                    (None, None) => None,
+                    _ => {
+                        let (value, range) = (
+                            "alone".into(),
+                            "given together with `test_labels`, or neither",
+                        );
+                        return Err(DataError::Setting {
+                            key: "test_images",
+                            value,
+                            range,
+                        });
+                    }
+                };
+                Split::new(train, test)
+            }
+        }
+    }
+}
+
+fn load_well_known(
+    set: WellKnownSet,
+    folder: Option<&Path>,
+    base: &Path,
+) -> Result<Split, DataError> {
+    let folder = base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf));
+    let [train_images, train_labels, test_images, test_labels] = set.files(&folder)?;
+    let train = load_idx(&train_images, &train_labels, Some(10))?;
+    let test = load_idx(&test_images, &test_labels, Some(10))?;
+    Split::new(train, Some(test))
+}
+
+fn load_idx(images: &Path, labels: &Path, classes: Option<usize>) -> Result<Dataset, DataError> {
+    // Both files are named by the labels' error: a label or a count that does not fit is found there.
+    image_classes(idx::read_file(images)?, idx::read_file(labels)?, classes)
+        .map_err(|problem| problem.in_file(labels))
+}
+
+/// A data set of images and their class labels.
+pub(crate) fn image_classes(
+    images: Idx,
+    labels: Idx,
+    classes: Option<usize>,
+) -> Result<Dataset, DataError> {
+    if labels.shape.len() != 1 {
+        return Err(DataError::Format(format!(
+            "labels have one dimension, not {:?}",
+            labels.shape
+        )));
+    }
+    let labels: Vec<u32> = labels.bytes.into_iter().map(u32::from).collect();
+    let classes =
+        classes.unwrap_or_else(|| labels.iter().max().map_or(1, |&label| label as usize + 1));
+    let mut example_shape = images.shape.get(1..).unwrap_or_default().to_vec();
+    if example_shape.len() == 2 {
+        example_shape.insert(0, 1);
+    }
+    Dataset::new(
+        Inputs::Bytes(images.bytes),
+        example_shape,
+        Targets::Classes { labels, classes },
+    )
+}

@@ -1,0 +1,55 @@
+//! MNIST and Fashion-MNIST: the files they consist of, and where those are looked for.
+
+use std::path::{Path, PathBuf};
+
+use crate::DataError;
+
+/// A well-known set of four IDX files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WellKnownSet {
+    /// Handwritten digits (LeCun, Cortes, Burges 1998): 60,000 and 10,000 images of 28 × 28, 10 classes.
+    Mnist,
+    /// Articles of clothing (Xiao, Rasul, Vollgraf 2017): the same sizes as MNIST.
+    FashionMnist,
+}
+
+impl WellKnownSet {
+    /// The set's name: in a description, for `selvedge data fetch`, and of its folder under `datasets/`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mnist => "mnist",
+            Self::FashionMnist => "fashion-mnist",
+        }
+    }
+
+    /// Where the set lies unless a description says otherwise, and where it is fetched to: `datasets/NAME`.
+    pub fn default_folder(self) -> PathBuf {
+        Path::new("datasets").join(self.name())
+    }
+
+    /// The four files in `folder`, plain or with `.gz`: training images and labels, test images and labels.
+    pub(crate) fn files(self, folder: &Path) -> Result<[PathBuf; 4], DataError> {
+        let mut files = FILES.map(|name| folder.join(name));
+        for file in &mut files {
+            if !file.is_file() {
+                let plain = file.clone();
+                file.as_mut_os_string().push(".gz");
+                if !file.is_file() {
+                    return Err(DataError::SetMissing {
+                        file: plain,
+                        set: self.name(),
+                    });
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The usual names of the four files, without `.gz`.
+pub(crate) const FILES: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
