@@ -67,6 +67,14 @@ impl Targets {
     fn check(&self, examples: usize) -> Result<(), DataError> {
         let count = match self {
             Self::Classes { labels, classes } => {
+                if !(1..=MOST_CLASSES).contains(classes) {
+                    let range = "between 1 and 1048576";
+                    return Err(DataError::Setting {
+                        key: "classes",
+                        value: classes.to_string(),
+                        range,
+                    });
+                }
                 if let Some((row, &label)) = labels
                     .iter()
                     .enumerate()
@@ -135,6 +143,9 @@ pub struct Dataset {
     groups: Option<Groups>,
     len: usize,
 }
+
+/// The most classes there may be: counts are kept for each of them, for each client.
+const MOST_CLASSES: usize = 1 << 20;
 
 const FINITE: &str = "NaN and infinity cannot be learned from";
 

@@ -8,6 +8,7 @@
 mod built_in;
 mod compression;
 mod dataset;
+mod declared;
 mod error;
 mod idx;
 mod partition;
