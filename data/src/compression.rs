@@ -39,5 +39,40 @@ pub(crate) fn open(path: &Path) -> io::Result<Opened> {
     })
 }
 
+impl Opened {
+    /// The content for a reader that takes all there is: what is compressed may not grow beyond all measure.
+    pub(crate) fn bounded(self) -> impl Read {
+        let left = if self.compressed {
+            MOST_GROWTH * self.file_bytes.max(4096)
+        } else {
+            u64::MAX
+        };
+        Bounded {
+            content: self.content,
+            left,
+        }
+    }
+}
+
+/// How many times its size a compressed file may unpack to. Tables of data stay below; gzip can do 1000.
+const MOST_GROWTH: u64 = 200;
+
+struct Bounded {
+    content: Box<dyn Read>,
+    left: u64,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.content.read(into)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
+            io::Error::other(format!(
+                "unpacks to more than {MOST_GROWTH} times its size; unpack it first if it is sound"
+            ))
+        })?;
+        Ok(count)
+    }
+}
+
 /// The first two bytes of every gzip stream (RFC 1952, section 2.3.1).
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -145,7 +145,7 @@ pub struct Dataset {
 }
 
 /// The most classes there may be: counts are kept for each of them, for each client.
-const MOST_CLASSES: usize = 1 << 20;
+pub(crate) const MOST_CLASSES: usize = 1 << 20;
 
 const FINITE: &str = "NaN and infinity cannot be learned from";
 

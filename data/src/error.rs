@@ -57,14 +57,6 @@ pub enum DataError {
     /// The file is not of its format, or of a variant that is not supported.
     #[error("{0}")]
     Format(String),
-    /// Compressed data grows beyond all measure, which data sets do not.
-    #[error(
-        "decompresses to more than {limit} bytes: damaged or hostile; unpack it first if it is neither"
-    )]
-    GrowsTooLarge {
-        /// The most that was allowed.
-        limit: u64,
-    },
     /// A data set may hold at most `u32::MAX` examples.
     #[error("{found} examples: more than the supported 4294967295")]
     TooManyExamples {

@@ -6,17 +6,26 @@
 
 #[cfg(feature = "built-in")]
 mod built_in;
+mod categories;
 mod compression;
+mod csv_source;
+mod csv_table;
 mod dataset;
 mod declared;
 mod error;
 mod idx;
+mod npy;
+mod numpy_source;
 mod partition;
 mod source;
+mod target;
 mod well_known;
 
+pub use csv_source::{Categorical, ClassNames, Column, CsvTables, OneOrMore};
 pub use dataset::{Dataset, Groups, Inputs, Split, Targets};
 pub use error::DataError;
+pub use numpy_source::{ArrayFile, NumpyArrays};
 pub use partition::{Partition, PartitionDescription};
 pub use source::Source;
+pub use target::TargetKind;
 pub use well_known::WellKnownSet;

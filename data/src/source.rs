@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::idx::{self, Idx};
 use crate::well_known::WellKnownSet;
-use crate::{DataError, Dataset, Inputs, Split, Targets};
+use crate::{CsvTables, DataError, Dataset, Inputs, NumpyArrays, Split, Targets};
 
 /// Where a run's examples come from. Relative paths start at the folder given to [`Source::load`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,10 @@ pub enum Source {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         classes: Option<usize>,
     },
+    /// CSV tables.
+    Csv(CsvTables),
+    /// NumPy arrays.
+    Numpy(NumpyArrays),
 }
 
 impl Source {
@@ -88,6 +92,8 @@ impl Source {
                 };
                 Split::new(train, test)
             }
+            Self::Csv(tables) => tables.load(base),
+            Self::Numpy(arrays) => arrays.load(base),
         }
     }
 }
@@ -135,3 +141,6 @@ pub(crate) fn image_classes(
         Targets::Classes { labels, classes },
     )
 }
+
+#[cfg(test)]
+mod tests;
