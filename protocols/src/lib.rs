@@ -1,1 +1,3 @@
 //! How a federation learns: descriptions, messages, the wire, algorithms.
+
+pub mod wire;

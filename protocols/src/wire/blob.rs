@@ -1,0 +1,441 @@
+//! Tensors as blobs: named by their hash, pulled by whoever wants them, from either end.
+//!
+//! The receiver opens a stream, writes [`StreamKind::Blob`] and one frame `(hash, offset)`; the
+//! holder answers with the raw bytes from that offset to the end. A holder that cannot answer
+//! resets the stream with a code. There is no other framing, so nothing is copied on the holder's
+//! side, and QUIC's flow control lets the receiver set the pace.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use blake3::Hasher;
+use bytes::Bytes;
+use quinn::{ReadError, RecvStream, SendStream, VarInt};
+use serde::{Deserialize, Serialize};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{
+    endpoint::{Link, STREAMS_MAX},
+    error::{WireError, explain, explain_read, explain_write},
+    frame::{FrameReader, StreamKind, frame},
+};
+
+/// Bytes hashed at a time while they come in: enough for blake3's widest kernels, short enough
+/// not to hold up the runtime.
+const HASHED_AT_ONCE: usize = 1 << 20;
+/// Bytes handed to QUIC at a time; the idle limit is on each.
+const SENT_AT_ONCE: usize = 256 << 10;
+
+// Why a holder resets a blob stream.
+const RESET_NOT_HELD: VarInt = VarInt::from_u32(1);
+const RESET_BAD_REQUEST: VarInt = VarInt::from_u32(2);
+const RESET_ABANDONED: VarInt = VarInt::from_u32(3);
+
+/// Names a blob and says how large it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BlobReference {
+    /// blake3 of the content.
+    pub hash: [u8; 32],
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+impl BlobReference {
+    /// The reference of a content. Takes its time with large ones (about 0.3 ms a MB).
+    pub fn of(content: &[u8]) -> Self {
+        Self {
+            hash: *blake3::hash(content).as_bytes(),
+            bytes: content.len() as u64,
+        }
+    }
+}
+
+impl fmt::Display for BlobReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = blake3::Hash::from(self.hash).to_hex();
+        write!(f, "the blob {} of {} bytes", &hex[..16], self.bytes)
+    }
+}
+
+impl fmt::Debug for BlobReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    hash: [u8; 32],
+    offset: u64,
+}
+
+/// The blobs that one side offers. Cheap to clone; clones share the content.
+///
+/// Whoever knows a blob's hash may pull it from a store that is being served, so serve a client
+/// only a store with what that client may have. `Bytes` are shared between stores at no cost.
+#[derive(Clone, Debug)]
+pub struct BlobStore(Arc<Mutex<Shelf>>);
+
+#[derive(Debug)]
+struct Shelf {
+    capacity: u64,
+    held: u64,
+    /// Content and the number of [`Held`] that keep it.
+    blobs: HashMap<[u8; 32], (Bytes, usize)>,
+}
+
+impl BlobStore {
+    /// An empty store that never holds more than `capacity` bytes.
+    pub fn new(capacity: u64) -> Self {
+        Self(Arc::new(Mutex::new(Shelf {
+            capacity,
+            held: 0,
+            blobs: HashMap::new(),
+        })))
+    }
+
+    /// Offers a content for as long as the returned guard lives. Equal contents are held once.
+    ///
+    /// # Errors
+    /// [`WireError::StoreFull`].
+    pub fn hold(&self, content: Bytes) -> Result<Held, WireError> {
+        let reference = BlobReference::of(&content);
+        let mut shelf = self.shelf();
+        let (capacity, held) = (shelf.capacity, shelf.held);
+        if let Some((_, holders)) = shelf.blobs.get_mut(&reference.hash) {
+            *holders += 1;
+        } else if reference.bytes > capacity - held {
+            return Err(WireError::StoreFull {
+                blob: reference,
+                held,
+                capacity,
+            });
+        } else {
+            shelf.held += reference.bytes;
+            shelf.blobs.insert(reference.hash, (content, 1));
+        }
+        Ok(Held {
+            store: self.clone(),
+            reference,
+        })
+    }
+
+    /// The content with this hash, if it is held.
+    pub fn get(&self, hash: &[u8; 32]) -> Option<Bytes> {
+        let shelf = self.shelf();
+        shelf.blobs.get(hash).map(|(content, _)| content.clone())
+    }
+
+    /// The bytes held now.
+    pub fn held_bytes(&self) -> u64 {
+        self.shelf().held
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // Every change of the shelf is complete before anything could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps one blob in its [`BlobStore`]; dropping it takes the blob out (transfers under way still
+/// complete).
+#[derive(Debug)]
+#[must_use = "the blob is offered only as long as this lives"]
+pub struct Held {
+    store: BlobStore,
+    reference: BlobReference,
+}
+
+impl Held {
+    /// What to tell the peer so that it can pull the blob.
+    pub fn reference(&self) -> BlobReference {
+        self.reference
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut shelf = self.store.shelf();
+        if let Some((_, holders)) = shelf.blobs.get_mut(&self.reference.hash) {
+            *holders -= 1;
+            if *holders == 0 {
+                shelf.blobs.remove(&self.reference.hash);
+                shelf.held -= self.reference.bytes;
+            }
+        }
+    }
+}
+
+/// A blob on its way in: what has come so far outlives the link it came on.
+#[derive(Debug)]
+pub struct Partial {
+    reference: BlobReference,
+    size: usize,
+    /// Empty before the first byte, then of the blob's size.
+    buffer: Vec<u8>,
+    filled: usize,
+    hasher: Hasher,
+    hashed: usize,
+}
+
+impl Partial {
+    /// Prepares to receive a blob of at most `limit` bytes. Allocates nothing yet.
+    ///
+    /// # Errors
+    /// [`WireError::BlobTooLarge`].
+    pub fn new(reference: BlobReference, limit: u64) -> Result<Self, WireError> {
+        let too_large = WireError::BlobTooLarge {
+            blob: reference,
+            limit,
+        };
+        match usize::try_from(reference.bytes) {
+            Ok(size) if reference.bytes <= limit => Ok(Self {
+                reference,
+                size,
+                buffer: Vec::new(),
+                filled: 0,
+                hasher: Hasher::new(),
+                hashed: 0,
+            }),
+            _ => Err(too_large),
+        }
+    }
+
+    /// The blob that is being received.
+    pub fn reference(&self) -> BlobReference {
+        self.reference
+    }
+
+    /// Bytes that have come so far.
+    pub fn received(&self) -> u64 {
+        self.filled as u64
+    }
+
+    fn hash_what_came(&mut self) {
+        self.hasher.update(&self.buffer[self.hashed..self.filled]);
+        self.hashed = self.filled;
+    }
+
+    /// The whole content, checked; the partial is as new afterwards, whatever the outcome.
+    fn finish(&mut self, peer: &str) -> Result<Bytes, WireError> {
+        self.hash_what_came();
+        let hash = self.hasher.finalize();
+        self.hasher.reset();
+        (self.filled, self.hashed) = (0, 0);
+        let content = std::mem::take(&mut self.buffer);
+        // Comparison of blake3 hashes takes constant time.
+        if hash == blake3::Hash::from(self.reference.hash) {
+            return Ok(Bytes::from(content));
+        }
+        Err(WireError::BlobHash {
+            peer: peer.to_owned(),
+            blob: self.reference,
+            got: hash.to_hex()[..16].to_owned(),
+        })
+    }
+}
+
+/// Pulls the rest of a blob from the peer.
+///
+/// After an error the partial keeps what came: pull again on a new link, and only the rest is
+/// sent. (A blob whose hash is wrong starts from nothing.) May be cancelled at any time.
+///
+/// # Errors
+/// [`WireError::BlobNotHeld`], [`WireError::BlobAbandoned`], [`WireError::BlobTooShort`],
+/// [`WireError::BlobTooLong`], [`WireError::BlobHash`]; [`WireError::Stalled`] when no byte comes
+/// within the idle limit; or what ended the link.
+pub async fn pull(link: &Link, partial: &mut Partial) -> Result<Bytes, WireError> {
+    let peer: &str = link.label();
+    let blob = partial.reference;
+    let idle = link.limits().idle;
+    let stalled = |_| stalled(peer, "sending a blob", idle);
+
+    let (mut send, mut receive) = timeout(idle, link.connection().open_bi())
+        .await
+        .map_err(stalled)?
+        .map_err(|error| explain(peer, error))?;
+    let mut request = vec![StreamKind::Blob as u8];
+    request.extend(frame(
+        peer,
+        &Request {
+            hash: blob.hash,
+            offset: partial.received(),
+        },
+    )?);
+    timeout(idle, send.write_all(&request))
+        .await
+        .map_err(stalled)?
+        .map_err(|error| explain_write(peer, error))?;
+    let _ = send.finish();
+
+    let explained = |error| match error {
+        ReadError::Reset(RESET_NOT_HELD) => WireError::BlobNotHeld {
+            peer: peer.to_owned(),
+            blob,
+        },
+        ReadError::Reset(RESET_BAD_REQUEST) => WireError::Protocol {
+            peer: peer.to_owned(),
+            detail: format!("it does not understand the request for {blob}"),
+        },
+        ReadError::Reset(_) => WireError::BlobAbandoned {
+            peer: peer.to_owned(),
+            blob,
+        },
+        other => explain_read(peer, other),
+    };
+    if partial.buffer.len() < partial.size {
+        // Zeroed pages come from the system as they are touched, that is, as bytes arrive.
+        partial.buffer = vec![0; partial.size];
+    }
+    while partial.filled < partial.size {
+        let read = receive.read(&mut partial.buffer[partial.filled..]);
+        match timeout(idle, read).await.map_err(stalled)? {
+            Ok(Some(count)) => partial.filled += count,
+            Ok(None) => {
+                return Err(WireError::BlobTooShort {
+                    peer: peer.to_owned(),
+                    blob,
+                    got: partial.received(),
+                });
+            }
+            Err(error) => return Err(explained(error)),
+        }
+        if partial.filled - partial.hashed >= HASHED_AT_ONCE {
+            partial.hash_what_came();
+        }
+    }
+    match timeout(idle, receive.read(&mut [0]))
+        .await
+        .map_err(stalled)?
+    {
+        Ok(None) => partial.finish(peer),
+        Ok(Some(_)) => Err(WireError::BlobTooLong {
+            peer: peer.to_owned(),
+            blob,
+        }),
+        Err(error) => Err(explained(error)),
+    }
+}
+
+/// Answers the peer's requests for blobs until the link ends, and returns why it did.
+///
+/// Transfers run side by side, at most [`STREAMS_MAX`] of them; they end with this future.
+pub async fn serve_blobs(link: &Link, store: &BlobStore) -> WireError {
+    match serve(link, store).await {
+        Err(error) => error,
+        Ok(never) => match never {},
+    }
+}
+
+async fn serve(link: &Link, store: &BlobStore) -> Result<Infallible, WireError> {
+    let mut transfers = JoinSet::new();
+    loop {
+        let (send, receive) = link
+            .connection()
+            .accept_bi()
+            .await
+            .map_err(|error| explain(link.label(), error))?;
+        // QUIC's stream limit bounds what the peer can open; this bounds what runs.
+        while transfers.try_join_next().is_some() {}
+        if transfers.len() >= STREAMS_MAX as usize {
+            transfers.join_next().await;
+        }
+        let transfer = Transfer {
+            peer: link.label().clone(),
+            idle: link.limits().idle,
+            store: store.clone(),
+        };
+        transfers.spawn(async move {
+            let peer = transfer.peer.clone();
+            let mut answer = Answer {
+                stream: send,
+                reset: Some(RESET_ABANDONED),
+            };
+            if let Err(error) = transfer.run(&mut answer, receive).await {
+                tracing::debug!(%peer, %error, "a blob was not sent to its end");
+            }
+        });
+    }
+}
+
+/// The sending half of a transfer. Resets it when dropped before its end: left to itself it would
+/// be finished, as if the blob were whole.
+struct Answer {
+    stream: SendStream,
+    reset: Option<VarInt>,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(code) = self.reset {
+            let _ = self.stream.reset(code); // Fails only if the stream is already gone.
+        }
+    }
+}
+
+struct Transfer {
+    peer: Arc<str>,
+    idle: Duration,
+    store: BlobStore,
+}
+
+impl Transfer {
+    async fn run(self, answer: &mut Answer, receive: RecvStream) -> Result<(), WireError> {
+        answer.reset = Some(RESET_BAD_REQUEST);
+        let request = self.request(receive).await?;
+        answer.reset = Some(RESET_NOT_HELD);
+        let Some(mut content) = self.store.get(&request.hash) else {
+            return Ok(());
+        };
+        answer.reset = Some(RESET_BAD_REQUEST);
+        match usize::try_from(request.offset) {
+            Ok(offset) if offset <= content.len() => content = content.slice(offset..),
+            _ => return Err(self.broken("it asked for bytes past a blob's end")),
+        }
+        answer.reset = Some(RESET_ABANDONED);
+        while !content.is_empty() {
+            let piece = content.split_to(content.len().min(SENT_AT_ONCE));
+            timeout(self.idle, answer.stream.write_chunk(piece))
+                .await
+                .map_err(|_| stalled(&self.peer, "taking a blob", self.idle))?
+                .map_err(|error| explain_write(&self.peer, error))?;
+        }
+        let _ = answer.stream.finish(); // Fails only if the peer no longer wants it.
+        answer.reset = None;
+        Ok(())
+    }
+
+    async fn request(&self, mut receive: RecvStream) -> Result<Request, WireError> {
+        let mut kind = [0];
+        timeout(self.idle, receive.read_exact(&mut kind))
+            .await
+            .map_err(|_| stalled(&self.peer, "asking for a blob", self.idle))?
+            .map_err(|error| self.broken(&error.to_string()))?;
+        if StreamKind::from_byte(kind[0]) != Some(StreamKind::Blob) {
+            return Err(self.broken("it opened a stream that is not for a blob"));
+        }
+        let mut reader = FrameReader::new(receive, self.peer.clone(), self.idle);
+        reader.begin();
+        reader.read().await
+    }
+
+    fn broken(&self, detail: &str) -> WireError {
+        WireError::Protocol {
+            peer: self.peer.to_string(),
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+fn stalled(peer: &str, doing: &'static str, after: Duration) -> WireError {
+    WireError::Stalled {
+        peer: peer.to_owned(),
+        doing,
+        after,
+    }
+}

@@ -1,0 +1,187 @@
+//! Control messages on a stream: a little-endian u32 of length, then the [codec](super::codec)'s
+//! bytes.
+
+use std::{sync::Arc, time::Duration};
+
+use quinn::{RecvStream, SendStream};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{
+    codec,
+    error::{WireError, explain_read, explain_write},
+};
+
+/// The largest frame, in bytes, without its length. A run's description fits; a tensor does not,
+/// and is not meant to.
+pub const FRAME_BYTES_MAX: usize = codec::BYTES_MAX;
+
+const HEADER: usize = size_of::<u32>();
+
+/// What a stream is for: its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StreamKind {
+    /// Frames both ways, for as long as the link lasts.
+    Control = 1,
+    /// One [request](super::blob) and the bytes that answer it.
+    Blob = 2,
+}
+
+impl StreamKind {
+    /// The kind that a stream's first byte announces.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Control),
+            2 => Some(Self::Blob),
+            _ => None,
+        }
+    }
+}
+
+/// Reads messages from a stream.
+#[derive(Debug)]
+pub struct FrameReader {
+    stream: RecvStream,
+    peer: Arc<str>,
+    idle: Duration,
+    /// Header and payload of the frame being read; the first `filled` bytes have come.
+    buffer: Vec<u8>,
+    filled: usize,
+    deadline: Option<Instant>,
+}
+
+impl FrameReader {
+    pub(super) fn new(stream: RecvStream, peer: Arc<str>, idle: Duration) -> Self {
+        Self {
+            stream,
+            peer,
+            idle,
+            buffer: Vec::new(),
+            filled: 0,
+            deadline: None,
+        }
+    }
+
+    /// The next message.
+    ///
+    /// Waits as long as the link lives (a peer that falls silent is found by the link itself), but
+    /// a frame that has begun must be whole within the idle limit. May be cancelled at any time
+    /// and called again: no byte is lost.
+    ///
+    /// # Errors
+    /// [`WireError::FrameTooLarge`] before anything is allocated, [`WireError::Malformed`],
+    /// [`WireError::Stalled`], [`WireError::ClosedByPeer`], or what ended the link.
+    pub async fn read<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
+        loop {
+            let size = match self.buffer.first_chunk::<HEADER>() {
+                Some(header) if self.filled >= HEADER => {
+                    let size = HEADER + self.checked_length(u32::from_le_bytes(*header))?;
+                    if self.filled == size {
+                        return self.take();
+                    }
+                    size
+                }
+                _ => HEADER,
+            };
+            self.buffer.resize(size, 0);
+            self.fill().await?;
+        }
+    }
+
+    fn checked_length(&self, length: u32) -> Result<usize, WireError> {
+        match usize::try_from(length).unwrap_or(usize::MAX) {
+            bytes if bytes > FRAME_BYTES_MAX => Err(WireError::FrameTooLarge {
+                peer: self.peer.to_string(),
+                bytes,
+                limit: FRAME_BYTES_MAX,
+            }),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// Decodes the whole frame in the buffer and makes room for the next.
+    fn take<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
+        let message = codec::decode(&self.buffer[HEADER..]);
+        self.buffer.clear();
+        self.filled = 0;
+        self.deadline = None;
+        message.map_err(|source| WireError::Malformed {
+            peer: self.peer.to_string(),
+            source,
+        })
+    }
+
+    async fn fill(&mut self) -> Result<(), WireError> {
+        let read = self.stream.read(&mut self.buffer[self.filled..]);
+        let read = match self.deadline {
+            None => read.await,
+            Some(deadline) => timeout_at(deadline, read)
+                .await
+                .map_err(|_| WireError::Stalled {
+                    peer: self.peer.to_string(),
+                    doing: "sending a frame",
+                    after: self.idle,
+                })?,
+        };
+        match read.map_err(|error| explain_read(&self.peer, error))? {
+            Some(count) => self.filled += count,
+            None => {
+                return Err(WireError::ClosedByPeer {
+                    peer: self.peer.to_string(),
+                    reason: "it finished its stream of messages".to_owned(),
+                });
+            }
+        }
+        self.begin();
+        Ok(())
+    }
+
+    /// Starts the clock of the frame at hand. A stream that is opened to say one thing starts it
+    /// before the first byte.
+    pub(super) fn begin(&mut self) {
+        self.deadline
+            .get_or_insert_with(|| Instant::now() + self.idle);
+    }
+}
+
+/// Writes messages to a stream.
+#[derive(Debug)]
+pub struct FrameWriter {
+    stream: SendStream,
+    peer: Arc<str>,
+    idle: Duration,
+}
+
+impl FrameWriter {
+    pub(super) fn new(stream: SendStream, peer: Arc<str>, idle: Duration) -> Self {
+        Self { stream, peer, idle }
+    }
+
+    /// Sends a message. Not to be cancelled: half a frame cannot be taken back.
+    ///
+    /// # Errors
+    /// [`WireError::Unsendable`] (nothing was sent), [`WireError::Stalled`] when the peer takes
+    /// nothing within the idle limit, or what ended the link.
+    pub async fn write<T: Serialize + ?Sized>(&mut self, message: &T) -> Result<(), WireError> {
+        let frame = frame(&self.peer, message)?;
+        timeout(self.idle, self.stream.write_all(&frame))
+            .await
+            .map_err(|_| WireError::Stalled {
+                peer: self.peer.to_string(),
+                doing: "being sent a message",
+                after: self.idle,
+            })?
+            .map_err(|error| explain_write(&self.peer, error))
+    }
+}
+
+/// A message with its length before it.
+pub(super) fn frame<T: Serialize + ?Sized>(peer: &str, message: &T) -> Result<Vec<u8>, WireError> {
+    let payload = codec::encode(message).map_err(|source| WireError::Unsendable {
+        peer: peer.to_owned(),
+        source,
+    })?;
+    let length = payload.len() as u32; // The codec's limit is far below.
+    Ok([&length.to_le_bytes()[..], &payload].concat())
+}

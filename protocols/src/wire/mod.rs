@@ -1,0 +1,31 @@
+//! The wire: QUIC with certificates on both sides, control frames, and blobs that are pulled.
+//!
+//! A [`Link`] joins a client to its coordinator. On it run two kinds of streams, told apart by
+//! their first byte ([`StreamKind`]):
+//!
+//! - one **control** stream, opened by the client, that carries small messages both ways as
+//!   [frames](frame): serde + bincode, never larger than [`FRAME_BYTES_MAX`];
+//! - any number of **blob** streams, opened by whoever wants tensors: it names a blob by its hash
+//!   and the bytes follow, raw. Messages carry only a [`BlobReference`].
+//!
+//! Pulling by hash gives at once: resumption after a broken link (ask again, from an offset),
+//! back-pressure (nothing moves until the receiver asks), and heartbeats that no model can delay.
+//!
+//! Every wait ends by one of the two time limits in [`Limits`].
+
+pub mod blob;
+pub mod certificates;
+pub mod codec;
+pub mod endpoint;
+pub mod error;
+pub mod floats;
+pub mod frame;
+
+pub use blob::{BlobReference, BlobStore, Held, Partial, pull, serve_blobs};
+pub use certificates::{Credentials, Existing, PeerIdentity, Validity};
+pub use endpoint::{Arrival, Control, Limits, Link, Listener, PROTOCOL, connect};
+pub use error::{CertificateFault, WireError};
+pub use frame::{FRAME_BYTES_MAX, FrameReader, FrameWriter, StreamKind};
+
+#[cfg(test)]
+mod tests;
