@@ -164,9 +164,23 @@ pub enum DataError {
         /// Clients in the description.
         clients: usize,
     },
-    /// No place gave the file that was to be fetched.
-    #[error("{0}")]
-    Fetch(String),
+    /// No place gave a file that was to be fetched.
+    #[error(
+        "{file} could not be fetched:\n  {}\nGet the set's four files elsewhere (train-images-idx3-ubyte, \
+         train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; each may be .gz), then run \
+         `selvedge data fetch {set} --from FOLDER-OR-URL`, or put them into {}",
+        failures.join("\n  "), into.display()
+    )]
+    NotFetched {
+        /// The file's usual name.
+        file: &'static str,
+        /// The set's name.
+        set: &'static str,
+        /// Where it should have gone.
+        into: PathBuf,
+        /// Each place that was tried, and what was wrong there.
+        failures: Vec<String>,
+    },
 }
 
 impl DataError {

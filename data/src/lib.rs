@@ -13,10 +13,13 @@ mod csv_table;
 mod dataset;
 mod declared;
 mod error;
+#[cfg(feature = "fetch")]
+mod fetch;
 mod idx;
 mod npy;
 mod numpy_source;
 mod partition;
+mod show;
 mod source;
 mod target;
 mod well_known;
@@ -24,8 +27,11 @@ mod well_known;
 pub use csv_source::{Categorical, ClassNames, Column, CsvTables, OneOrMore};
 pub use dataset::{Dataset, Groups, Inputs, Split, Targets};
 pub use error::DataError;
+#[cfg(feature = "fetch")]
+pub use fetch::{FetchProgress, fetch};
 pub use numpy_source::{ArrayFile, NumpyArrays};
 pub use partition::{Partition, PartitionDescription};
+pub use show::{ClientHolding, Holdings, describe};
 pub use source::Source;
 pub use target::TargetKind;
 pub use well_known::WellKnownSet;

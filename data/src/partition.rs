@@ -219,15 +219,23 @@ impl Partition {
     /// # Panics
     /// When `dataset` is not the one that was dealt.
     pub fn label_histogram(&self, dataset: &Dataset) -> Result<Vec<Vec<u64>>, DataError> {
+        (0..self.clients())
+            .map(|client| self.client_histogram(client, dataset))
+            .collect()
+    }
+
+    /// How many examples of each class a client holds.
+    pub(crate) fn client_histogram(
+        &self,
+        client: usize,
+        dataset: &Dataset,
+    ) -> Result<Vec<u64>, DataError> {
         let (labels, classes) = dataset.labels("a histogram of labels")?;
-        let histogram = |client| {
-            let mut counts = vec![0; classes];
-            self.client(client)
-                .iter()
-                .for_each(|&example| counts[labels[example as usize] as usize] += 1);
-            counts
-        };
-        Ok((0..self.clients()).map(histogram).collect())
+        let mut counts = vec![0; classes];
+        self.client(client)
+            .iter()
+            .for_each(|&example| counts[labels[example as usize] as usize] += 1);
+        Ok(counts)
     }
 
     /// Sets a part of each client's examples aside: what is left to train on, and what is held out.
