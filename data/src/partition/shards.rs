@@ -10,7 +10,8 @@ pub(super) fn owners(
     per_client: usize,
     rng: &mut ChaCha8Rng,
 ) -> Vec<u32> {
-    let shards = clients * per_client;
+    // Beyond the largest number (on small processors) further places would stay empty anyway.
+    let shards = clients.saturating_mul(per_client);
     let filled = shards.min(sorted.len());
     let mut owners = vec![0; sorted.len()];
     // A place among all the shards dealt, for each that holds anything; places in random order.
