@@ -10,19 +10,20 @@ use std::{
     convert::Infallible,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use blake3::Hasher;
 use bytes::Bytes;
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 use serde::{Deserialize, Serialize};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::task::JoinSet;
 
 use super::{
-    endpoint::{Link, STREAMS_MAX},
-    error::{WireError, explain, explain_read, explain_write},
+    endpoint::Link,
+    error::{Explain, WireError},
     frame::{FrameReader, StreamKind, frame},
+    peer::Peer,
+    quic_settings::STREAMS_MAX,
 };
 
 /// Bytes hashed at a time while they come in: enough for blake3's widest kernels, short enough
@@ -222,7 +223,7 @@ impl Partial {
     }
 
     /// The whole content, checked; the partial is as new afterwards, whatever the outcome.
-    fn finish(&mut self, peer: &str) -> Result<Bytes, WireError> {
+    fn finish(&mut self, peer: &Peer) -> Result<Bytes, WireError> {
         self.hash_what_came();
         let hash = self.hasher.finalize();
         self.hasher.reset();
@@ -233,7 +234,7 @@ impl Partial {
             return Ok(Bytes::from(content));
         }
         Err(WireError::BlobHash {
-            peer: peer.to_owned(),
+            peer: peer.name(),
             blob: self.reference,
             got: hash.to_hex()[..16].to_owned(),
         })
@@ -250,15 +251,10 @@ impl Partial {
 /// [`WireError::BlobTooLong`], [`WireError::BlobHash`]; [`WireError::Stalled`] when no byte comes
 /// within the idle limit; or what ended the link.
 pub async fn pull(link: &Link, partial: &mut Partial) -> Result<Bytes, WireError> {
-    let peer: &str = link.label();
+    const DOING: &str = "sending a blob";
+    let peer = link.as_peer();
     let blob = partial.reference;
-    let idle = link.limits().idle;
-    let stalled = |_| stalled(peer, "sending a blob", idle);
-
-    let (mut send, mut receive) = timeout(idle, link.connection().open_bi())
-        .await
-        .map_err(stalled)?
-        .map_err(|error| explain(peer, error))?;
+    let (mut send, mut receive) = peer.within(DOING, link.connection().open_bi()).await?;
     let mut request = vec![StreamKind::Blob as u8];
     request.extend(frame(
         peer,
@@ -267,58 +263,55 @@ pub async fn pull(link: &Link, partial: &mut Partial) -> Result<Bytes, WireError
             offset: partial.received(),
         },
     )?);
-    timeout(idle, send.write_all(&request))
-        .await
-        .map_err(stalled)?
-        .map_err(|error| explain_write(peer, error))?;
-    let _ = send.finish();
+    peer.within(DOING, send.write_all(&request)).await?;
+    let _ = send.finish(); // Fails only if the stream is gone, which reading will tell.
 
     let explained = |error| match error {
         ReadError::Reset(RESET_NOT_HELD) => WireError::BlobNotHeld {
-            peer: peer.to_owned(),
+            peer: peer.name(),
             blob,
         },
-        ReadError::Reset(RESET_BAD_REQUEST) => WireError::Protocol {
-            peer: peer.to_owned(),
-            detail: format!("it does not understand the request for {blob}"),
-        },
+        ReadError::Reset(RESET_BAD_REQUEST) => {
+            peer.breaks(format!("it does not understand the request for {blob}"))
+        }
         ReadError::Reset(_) => WireError::BlobAbandoned {
-            peer: peer.to_owned(),
+            peer: peer.name(),
             blob,
         },
-        other => explain_read(peer, other),
+        other => other.explain(&peer.label),
     };
     if partial.buffer.len() < partial.size {
         // Zeroed pages come from the system as they are touched, that is, as bytes arrive.
         partial.buffer = vec![0; partial.size];
     }
-    while partial.filled < partial.size {
-        let read = receive.read(&mut partial.buffer[partial.filled..]);
-        match timeout(idle, read).await.map_err(stalled)? {
-            Ok(Some(count)) => partial.filled += count,
-            Ok(None) => {
+    loop {
+        // One byte past the end is asked for as well: there must be none.
+        let mut past = [0];
+        let room = match partial.filled < partial.size {
+            true => &mut partial.buffer[partial.filled..],
+            false => &mut past,
+        };
+        let read = async { receive.read(room).await.map_err(explained) };
+        match peer.within(DOING, read).await? {
+            Some(count) if partial.filled < partial.size => partial.filled += count,
+            None if partial.filled == partial.size => return partial.finish(peer),
+            Some(_) => {
+                return Err(WireError::BlobTooLong {
+                    peer: peer.name(),
+                    blob,
+                });
+            }
+            None => {
                 return Err(WireError::BlobTooShort {
-                    peer: peer.to_owned(),
+                    peer: peer.name(),
                     blob,
                     got: partial.received(),
                 });
             }
-            Err(error) => return Err(explained(error)),
         }
         if partial.filled - partial.hashed >= HASHED_AT_ONCE {
             partial.hash_what_came();
         }
-    }
-    match timeout(idle, receive.read(&mut [0]))
-        .await
-        .map_err(stalled)?
-    {
-        Ok(None) => partial.finish(peer),
-        Ok(Some(_)) => Err(WireError::BlobTooLong {
-            peer: peer.to_owned(),
-            blob,
-        }),
-        Err(error) => Err(explained(error)),
     }
 }
 
@@ -339,25 +332,20 @@ async fn serve(link: &Link, store: &BlobStore) -> Result<Infallible, WireError> 
             .connection()
             .accept_bi()
             .await
-            .map_err(|error| explain(link.label(), error))?;
+            .map_err(|error| error.explain(&link.as_peer().label))?;
         // QUIC's stream limit bounds what the peer can open; this bounds what runs.
         while transfers.try_join_next().is_some() {}
         if transfers.len() >= STREAMS_MAX as usize {
             transfers.join_next().await;
         }
-        let transfer = Transfer {
-            peer: link.label().clone(),
-            idle: link.limits().idle,
-            store: store.clone(),
-        };
+        let (peer, store) = (link.as_peer().clone(), store.clone());
         transfers.spawn(async move {
-            let peer = transfer.peer.clone();
             let mut answer = Answer {
                 stream: send,
                 reset: Some(RESET_ABANDONED),
             };
-            if let Err(error) = transfer.run(&mut answer, receive).await {
-                tracing::debug!(%peer, %error, "a blob was not sent to its end");
+            if let Err(error) = transfer(&peer, &store, &mut answer, receive).await {
+                tracing::debug!(peer = %peer.label, %error, "a blob was not sent to its end");
             }
         });
     }
@@ -378,64 +366,36 @@ impl Drop for Answer {
     }
 }
 
-struct Transfer {
-    peer: Arc<str>,
-    idle: Duration,
-    store: BlobStore,
-}
+async fn transfer(
+    peer: &Peer,
+    store: &BlobStore,
+    answer: &mut Answer,
+    mut receive: RecvStream,
+) -> Result<(), WireError> {
+    answer.reset = Some(RESET_BAD_REQUEST);
+    StreamKind::Blob.expect(peer, &mut receive).await?;
+    let mut reader = FrameReader::new(receive, peer.clone());
+    reader.begin();
+    let request: Request = reader.read().await?;
 
-impl Transfer {
-    async fn run(self, answer: &mut Answer, receive: RecvStream) -> Result<(), WireError> {
-        answer.reset = Some(RESET_BAD_REQUEST);
-        let request = self.request(receive).await?;
-        answer.reset = Some(RESET_NOT_HELD);
-        let Some(mut content) = self.store.get(&request.hash) else {
-            return Ok(());
-        };
-        answer.reset = Some(RESET_BAD_REQUEST);
-        match usize::try_from(request.offset) {
-            Ok(offset) if offset <= content.len() => content = content.slice(offset..),
-            _ => return Err(self.broken("it asked for bytes past a blob's end")),
-        }
-        answer.reset = Some(RESET_ABANDONED);
-        while !content.is_empty() {
-            let piece = content.split_to(content.len().min(SENT_AT_ONCE));
-            timeout(self.idle, answer.stream.write_chunk(piece))
-                .await
-                .map_err(|_| stalled(&self.peer, "taking a blob", self.idle))?
-                .map_err(|error| explain_write(&self.peer, error))?;
-        }
-        let _ = answer.stream.finish(); // Fails only if the peer no longer wants it.
-        answer.reset = None;
-        Ok(())
+    answer.reset = Some(RESET_NOT_HELD);
+    let Some(mut content) = store.get(&request.hash) else {
+        return Ok(());
+    };
+
+    answer.reset = Some(RESET_BAD_REQUEST);
+    match usize::try_from(request.offset) {
+        Ok(offset) if offset <= content.len() => content = content.slice(offset..),
+        _ => return Err(peer.breaks("it asked for bytes past a blob's end")),
     }
 
-    async fn request(&self, mut receive: RecvStream) -> Result<Request, WireError> {
-        let mut kind = [0];
-        timeout(self.idle, receive.read_exact(&mut kind))
-            .await
-            .map_err(|_| stalled(&self.peer, "asking for a blob", self.idle))?
-            .map_err(|error| self.broken(&error.to_string()))?;
-        if StreamKind::from_byte(kind[0]) != Some(StreamKind::Blob) {
-            return Err(self.broken("it opened a stream that is not for a blob"));
-        }
-        let mut reader = FrameReader::new(receive, self.peer.clone(), self.idle);
-        reader.begin();
-        reader.read().await
+    answer.reset = Some(RESET_ABANDONED);
+    while !content.is_empty() {
+        let piece = content.split_to(content.len().min(SENT_AT_ONCE));
+        peer.within("taking a blob", answer.stream.write_chunk(piece))
+            .await?;
     }
-
-    fn broken(&self, detail: &str) -> WireError {
-        WireError::Protocol {
-            peer: self.peer.to_string(),
-            detail: detail.to_owned(),
-        }
-    }
-}
-
-fn stalled(peer: &str, doing: &'static str, after: Duration) -> WireError {
-    WireError::Stalled {
-        peer: peer.to_owned(),
-        doing,
-        after,
-    }
+    let _ = answer.stream.finish(); // Fails only if the peer no longer wants it.
+    answer.reset = None;
+    Ok(())
 }

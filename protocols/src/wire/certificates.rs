@@ -119,7 +119,7 @@ pub fn issue(
         });
     }
     refuse_existing(folder, &[name], existing)?;
-    let (certificate_path, key_path) = pair(folder, AUTHORITY);
+    let (certificate_path, key_path) = paths(folder, AUTHORITY);
     let key = KeyPair::from_pem(&read(&key_path)?)
         .map_err(|error| not_pem(&key_path, "private key", error))?;
     let issuer = Issuer::from_ca_cert_pem(&read(&certificate_path)?, key)
@@ -183,8 +183,8 @@ impl Credentials {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn from_folder(folder: &Path, name: &str, now: SystemTime) -> Result<Self, WireError> {
-        let (certificate, key) = pair(folder, name);
-        Self::load(&certificate, &key, &pair(folder, AUTHORITY).0, now)
+        let (certificate, key) = paths(folder, name);
+        Self::load(&certificate, &key, &paths(folder, AUTHORITY).0, now)
     }
 
     /// Loads a certificate, its key and the authority's certificate.
@@ -291,7 +291,8 @@ fn sign(
     write_pair(folder, name, &certificate.pem(), &key, existing)
 }
 
-fn pair(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+/// Where a member's certificate and private key lie in the authority's folder.
+pub fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (
         folder.join(format!("{name}.pem")),
         folder.join(format!("{name}.key")),
@@ -301,7 +302,7 @@ fn pair(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
 /// Looks before anything is written, so that a refusal leaves no half of a pair behind.
 fn refuse_existing(folder: &Path, names: &[&str], existing: Existing) -> Result<(), WireError> {
     for name in names {
-        let (certificate, key) = pair(folder, name);
+        let (certificate, key) = paths(folder, name);
         for path in [certificate, key] {
             if existing == Existing::Keep && path.exists() {
                 return Err(WireError::Exists { path });
@@ -318,7 +319,7 @@ fn write_pair(
     key: &KeyPair,
     existing: Existing,
 ) -> Result<(), WireError> {
-    let (certificate_path, key_path) = pair(folder, name);
+    let (certificate_path, key_path) = paths(folder, name);
     write(&key_path, &key.serialize_pem(), 0o600, existing)?;
     write(&certificate_path, certificate, 0o644, existing)
 }

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, time::Duration};
 use quinn::{ConnectionError, ReadError, TransportErrorCode, WriteError};
 use rustls::AlertDescription;
 
-use super::{blob::BlobReference, codec::CodecError, endpoint::PROTOCOL};
+use super::{blob::BlobReference, codec::CodecError, quic_settings::PROTOCOL};
 
 /// An error of the wire or of its certificates. [`code`](WireError::code) is stable and has its
 /// line in the book; the text says what was wrong, where, and what to do.
@@ -206,54 +206,77 @@ impl WireError {
     }
 }
 
-/// Says in a person's words why a connection ended or never came to be.
-pub(super) fn explain(peer: &str, error: ConnectionError) -> WireError {
-    let peer = peer.to_owned();
-    match error {
-        ConnectionError::TransportError(error) => {
-            explain_code(peer, error.code, error.reason, false)
-        }
-        ConnectionError::ConnectionClosed(close) => {
-            explain_code(peer, close.error_code, printable(&close.reason), true)
-        }
-        ConnectionError::ApplicationClosed(close) => WireError::ClosedByPeer {
-            peer,
-            reason: match close.reason.is_empty() {
-                true => "it gave no reason".to_owned(),
-                false => printable(&close.reason),
+/// Says in a person's words what QUIC reports.
+pub(super) trait Explain {
+    /// The error, with the peer's name.
+    fn explain(self, peer: &str) -> WireError;
+}
+
+impl Explain for WireError {
+    fn explain(self, _peer: &str) -> WireError {
+        self
+    }
+}
+
+impl Explain for ConnectionError {
+    fn explain(self, peer: &str) -> WireError {
+        let peer = peer.to_owned();
+        let detail = match self {
+            Self::TransportError(error) => {
+                return explain_code(peer, error.code, error.reason, false);
+            }
+            Self::ConnectionClosed(close) => {
+                return explain_code(peer, close.error_code, printable(&close.reason), true);
+            }
+            Self::ApplicationClosed(close) => {
+                let reason = match close.reason.is_empty() {
+                    true => "it gave no reason".to_owned(),
+                    false => printable(&close.reason),
+                };
+                return WireError::ClosedByPeer { peer, reason };
+            }
+            Self::VersionMismatch => return WireError::Version { peer },
+            Self::LocallyClosed => return WireError::ClosedHere { peer },
+            Self::TimedOut => "nothing was heard from it within the idle limit".to_owned(),
+            Self::Reset => "it no longer knows this link; it was probably restarted".to_owned(),
+            other => other.to_string(),
+        };
+        WireError::Lost { peer, detail }
+    }
+}
+
+impl Explain for ReadError {
+    fn explain(self, peer: &str) -> WireError {
+        match self {
+            Self::ConnectionLost(error) => error.explain(peer),
+            other => WireError::Protocol {
+                peer: peer.to_owned(),
+                detail: other.to_string(),
             },
-        },
-        ConnectionError::VersionMismatch => WireError::Version { peer },
-        ConnectionError::LocallyClosed => WireError::ClosedHere { peer },
-        ConnectionError::TimedOut => WireError::Lost {
-            peer,
-            detail: "nothing was heard from it within the idle limit".to_owned(),
-        },
-        ConnectionError::Reset => WireError::Lost {
-            peer,
-            detail: "it no longer knows this link; it was probably restarted".to_owned(),
-        },
-        other => WireError::Lost {
-            peer,
-            detail: other.to_string(),
-        },
+        }
+    }
+}
+
+impl Explain for WriteError {
+    fn explain(self, peer: &str) -> WireError {
+        match self {
+            Self::ConnectionLost(error) => error.explain(peer),
+            other => WireError::Protocol {
+                peer: peer.to_owned(),
+                detail: other.to_string(),
+            },
+        }
     }
 }
 
 /// `remote`: the peer found the fault (so it is in what we sent), not we.
 fn explain_code(peer: String, code: TransportErrorCode, detail: String, remote: bool) -> WireError {
-    let code_number = u64::from(code);
     // RFC 9001, section 4.8: TLS alert `a` travels as QUIC error 0x100 + a.
-    let alert = match u8::try_from(code_number.wrapping_sub(0x100)) {
-        Ok(alert) => AlertDescription::from(alert),
-        Err(_) => {
-            return WireError::Lost {
-                peer,
-                detail: format!("{code}: {detail}"),
-            };
-        }
+    let Ok(alert) = u8::try_from(u64::from(code).wrapping_sub(0x100)) else {
+        let detail = format!("{code}: {detail}");
+        return WireError::Lost { peer, detail };
     };
-    let fault = match alert {
+    let fault = match AlertDescription::from(alert) {
         AlertDescription::NoApplicationProtocol => return WireError::Version { peer },
         AlertDescription::CertificateRequired => CertificateFault::Missing,
         // Two authorities of one name differ only in the signature, hence the second.
@@ -283,26 +306,6 @@ fn explain_code(peer: String, code: TransportErrorCode, detail: String, remote: 
             peer,
             fault,
             detail,
-        },
-    }
-}
-
-pub(super) fn explain_read(peer: &str, error: ReadError) -> WireError {
-    match error {
-        ReadError::ConnectionLost(error) => explain(peer, error),
-        other => WireError::Protocol {
-            peer: peer.to_owned(),
-            detail: other.to_string(),
-        },
-    }
-}
-
-pub(super) fn explain_write(peer: &str, error: WriteError) -> WireError {
-    match error {
-        WriteError::ConnectionLost(error) => explain(peer, error),
-        other => WireError::Protocol {
-            peer: peer.to_owned(),
-            detail: other.to_string(),
         },
     }
 }

@@ -1,15 +1,14 @@
 //! Control messages on a stream: a little-endian u32 of length, then the [codec](super::codec)'s
 //! bytes.
 
-use std::{sync::Arc, time::Duration};
-
 use quinn::{RecvStream, SendStream};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     codec,
-    error::{WireError, explain_read, explain_write},
+    error::{Explain, WireError},
+    peer::Peer,
 };
 
 /// The largest frame, in bytes, without its length. A run's description fits; a tensor does not,
@@ -29,12 +28,17 @@ pub enum StreamKind {
 }
 
 impl StreamKind {
-    /// The kind that a stream's first byte announces.
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::Control),
-            2 => Some(Self::Blob),
-            _ => None,
+    /// Reads a stream's first byte, which must announce this kind.
+    pub(super) async fn expect(
+        self,
+        peer: &Peer,
+        receive: &mut RecvStream,
+    ) -> Result<(), WireError> {
+        let mut kind = [0];
+        let read = peer.within("opening a stream", receive.read(&mut kind));
+        match read.await? {
+            Some(1) if kind[0] == self as u8 => Ok(()),
+            _ => Err(peer.breaks(format!("{self:?} was due, its stream is of another kind"))),
         }
     }
 }
@@ -43,8 +47,7 @@ impl StreamKind {
 #[derive(Debug)]
 pub struct FrameReader {
     stream: RecvStream,
-    peer: Arc<str>,
-    idle: Duration,
+    peer: Peer,
     /// Header and payload of the frame being read; the first `filled` bytes have come.
     buffer: Vec<u8>,
     filled: usize,
@@ -52,11 +55,10 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    pub(super) fn new(stream: RecvStream, peer: Arc<str>, idle: Duration) -> Self {
+    pub(super) fn new(stream: RecvStream, peer: Peer) -> Self {
         Self {
             stream,
             peer,
-            idle,
             buffer: Vec::new(),
             filled: 0,
             deadline: None,
@@ -70,8 +72,9 @@ impl FrameReader {
     /// and called again: no byte is lost.
     ///
     /// # Errors
-    /// [`WireError::FrameTooLarge`] before anything is allocated, [`WireError::Malformed`],
-    /// [`WireError::Stalled`], [`WireError::ClosedByPeer`], or what ended the link.
+    /// [`WireError::FrameTooLarge`] before anything is allocated, [`WireError::Malformed`] (the
+    /// next message can still be read), [`WireError::Stalled`], [`WireError::ClosedByPeer`], or
+    /// what ended the link.
     pub async fn read<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
         loop {
             let size = match self.buffer.first_chunk::<HEADER>() {
@@ -92,7 +95,7 @@ impl FrameReader {
     fn checked_length(&self, length: u32) -> Result<usize, WireError> {
         match usize::try_from(length).unwrap_or(usize::MAX) {
             bytes if bytes > FRAME_BYTES_MAX => Err(WireError::FrameTooLarge {
-                peer: self.peer.to_string(),
+                peer: self.peer.name(),
                 bytes,
                 limit: FRAME_BYTES_MAX,
             }),
@@ -107,7 +110,7 @@ impl FrameReader {
         self.filled = 0;
         self.deadline = None;
         message.map_err(|source| WireError::Malformed {
-            peer: self.peer.to_string(),
+            peer: self.peer.name(),
             source,
         })
     }
@@ -118,17 +121,13 @@ impl FrameReader {
             None => read.await,
             Some(deadline) => timeout_at(deadline, read)
                 .await
-                .map_err(|_| WireError::Stalled {
-                    peer: self.peer.to_string(),
-                    doing: "sending a frame",
-                    after: self.idle,
-                })?,
+                .map_err(|_| self.peer.stalled("sending a frame"))?,
         };
-        match read.map_err(|error| explain_read(&self.peer, error))? {
+        match read.map_err(|error| error.explain(&self.peer.label))? {
             Some(count) => self.filled += count,
             None => {
                 return Err(WireError::ClosedByPeer {
-                    peer: self.peer.to_string(),
+                    peer: self.peer.name(),
                     reason: "it finished its stream of messages".to_owned(),
                 });
             }
@@ -141,7 +140,7 @@ impl FrameReader {
     /// before the first byte.
     pub(super) fn begin(&mut self) {
         self.deadline
-            .get_or_insert_with(|| Instant::now() + self.idle);
+            .get_or_insert_with(|| Instant::now() + self.peer.idle);
     }
 }
 
@@ -149,13 +148,12 @@ impl FrameReader {
 #[derive(Debug)]
 pub struct FrameWriter {
     stream: SendStream,
-    peer: Arc<str>,
-    idle: Duration,
+    peer: Peer,
 }
 
 impl FrameWriter {
-    pub(super) fn new(stream: SendStream, peer: Arc<str>, idle: Duration) -> Self {
-        Self { stream, peer, idle }
+    pub(super) fn new(stream: SendStream, peer: Peer) -> Self {
+        Self { stream, peer }
     }
 
     /// Sends a message. Not to be cancelled: half a frame cannot be taken back.
@@ -165,21 +163,16 @@ impl FrameWriter {
     /// nothing within the idle limit, or what ended the link.
     pub async fn write<T: Serialize + ?Sized>(&mut self, message: &T) -> Result<(), WireError> {
         let frame = frame(&self.peer, message)?;
-        timeout(self.idle, self.stream.write_all(&frame))
+        self.peer
+            .within("being sent a message", self.stream.write_all(&frame))
             .await
-            .map_err(|_| WireError::Stalled {
-                peer: self.peer.to_string(),
-                doing: "being sent a message",
-                after: self.idle,
-            })?
-            .map_err(|error| explain_write(&self.peer, error))
     }
 }
 
 /// A message with its length before it.
-pub(super) fn frame<T: Serialize + ?Sized>(peer: &str, message: &T) -> Result<Vec<u8>, WireError> {
+pub(super) fn frame<T: Serialize + ?Sized>(peer: &Peer, message: &T) -> Result<Vec<u8>, WireError> {
     let payload = codec::encode(message).map_err(|source| WireError::Unsendable {
-        peer: peer.to_owned(),
+        peer: peer.name(),
         source,
     })?;
     let length = payload.len() as u32; // The codec's limit is far below.

@@ -20,12 +20,15 @@ pub mod endpoint;
 pub mod error;
 pub mod floats;
 pub mod frame;
+mod peer;
+pub mod quic_settings;
 
 pub use blob::{BlobReference, BlobStore, Held, Partial, pull, serve_blobs};
 pub use certificates::{Credentials, Existing, PeerIdentity, Validity};
-pub use endpoint::{Arrival, Control, Limits, Link, Listener, PROTOCOL, connect};
+pub use endpoint::{Arrival, Control, Link, Listener, connect};
 pub use error::{CertificateFault, WireError};
 pub use frame::{FRAME_BYTES_MAX, FrameReader, FrameWriter, StreamKind};
+pub use quic_settings::{Limits, PROTOCOL};
 
 #[cfg(test)]
 mod tests;
