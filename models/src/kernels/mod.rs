@@ -1,0 +1,7 @@
+//! What a step spends its time in, on slices of `f32`: matrix products and the gathering of image patches.
+//!
+//! Everything here runs on one thread: parallelism is across clients.
+
+pub(crate) mod matrix;
+pub(crate) mod patches;
+pub(crate) mod sums;

@@ -1,0 +1,110 @@
+//! Dropout.
+
+use candle_core::Tensor;
+use rand::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::{Built, Description, Fault, Layer};
+use crate::{
+    chain::{Sink, Values},
+    error::{LayerProblem, ModelError},
+    network::Mode,
+    width::{Signal, WidthGroups},
+};
+
+/// In training, sets each value to 0 with probability `rate` and multiplies the others by `1 / (1 - rate)`
+/// (Srivastava et al. 2014, in its inverted form). In evaluation it changes nothing.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dropout {
+    /// Share of values dropped, from 0 up to but without 1.
+    pub rate: f32,
+}
+
+impl Description for Dropout {
+    fn kind(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+        if !(0.0..1.0).contains(&self.rate) {
+            let needs = "from 0 up to 1, without 1";
+            return Err(LayerProblem::setting("rate", self.rate, needs).into());
+        }
+        let live = Live {
+            rate: self.rate,
+            factors: vec![],
+        };
+        Ok(Built::bare(live, input.clone(), input.size()))
+    }
+}
+
+struct Live {
+    rate: f32,
+    /// What each value of the last forward was multiplied by.
+    factors: Vec<f32>,
+}
+
+/// Fills `factors` for a pass.
+fn draw(rate: f32, factors: &mut [f32], mode: &mut Mode<'_>) {
+    match mode {
+        Mode::Train(rng) if rate > 0.0 => {
+            let kept = 1.0 / (1.0 - rate);
+            factors.fill_with(|| {
+                if rng.random::<f32>() < rate {
+                    0.0
+                } else {
+                    kept
+                }
+            });
+        }
+        _ => factors.fill(1.0),
+    }
+}
+
+impl Layer for Live {
+    fn plain(
+        &self,
+        _: &[Tensor],
+        _: &mut [f32],
+        input: &Tensor,
+        mode: &mut Mode<'_>,
+    ) -> candle_core::Result<Tensor> {
+        let mut factors = vec![0.0; input.elem_count()];
+        draw(self.rate, &mut factors, mode);
+        input * Tensor::from_vec(factors, input.shape(), input.device())?
+    }
+
+    fn forward(
+        &mut self,
+        _: Values<'_>,
+        input: &[f32],
+        output: &mut [f32],
+        mode: &mut Mode<'_>,
+    ) -> Result<(), ModelError> {
+        self.factors.resize(input.len(), 0.0);
+        draw(self.rate, &mut self.factors, mode);
+        for ((output, input), factor) in output.iter_mut().zip(input).zip(&self.factors) {
+            *output = input * factor;
+        }
+        Ok(())
+    }
+
+    fn backward(
+        &mut self,
+        _: Sink<'_>,
+        _: &[f32],
+        _: &[f32],
+        output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        let Some(input_gradient) = input_gradient else {
+            return Ok(());
+        };
+        let above = output_gradient.iter().zip(&self.factors);
+        for (gradient, (above, factor)) in input_gradient.iter_mut().zip(above) {
+            *gradient = above * factor;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! The largest value of each window.
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::{Built, Description, Fault, Layer, bounded};
+use crate::{
+    chain::{Sink, Values},
+    error::ModelError,
+    kernels::patches::Patches,
+    network::Mode,
+    width::{Signal, WidthGroups},
+};
+
+/// The largest value in each window of `[channels, height, width]`. Of equals, the first wins and takes the gradient.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaxPool2d {
+    /// Side of the window, in pixels.
+    pub kernel: usize,
+    /// Pixels from one window to the next; the window's side when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stride: Option<usize>,
+}
+
+impl Description for MaxPool2d {
+    fn kind(&self) -> &'static str {
+        "max-pool2d"
+    }
+
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+        let stride = self.stride.unwrap_or(self.kernel);
+        let patches = Patches::over(&input.shape, self.kernel, stride, 0)?;
+        let shape = vec![patches.channels, patches.out_height, patches.out_width];
+        let size = bounded("its output", &shape)?;
+        let operations = size * self.kernel * self.kernel;
+        let live = Live {
+            patches,
+            winners: vec![],
+        };
+        Ok(Built::bare(
+            live,
+            Signal {
+                shape,
+                width: input.width,
+            },
+            operations,
+        ))
+    }
+}
+
+struct Live {
+    patches: Patches,
+    /// For each output, the place in its channel's image it came from.
+    winners: Vec<u32>,
+}
+
+impl Layer for Live {
+    fn plain(
+        &self,
+        _: &[Tensor],
+        _: &mut [f32],
+        input: &Tensor,
+        _: &mut Mode<'_>,
+    ) -> candle_core::Result<Tensor> {
+        // Candle's own pool gives a gradient that is too small by the window's area.
+        let Patches {
+            channels,
+            out_height,
+            out_width,
+            ..
+        } = self.patches;
+        self.patches
+            .windows(input)?
+            .max(3)?
+            .reshape(((), channels, out_height, out_width))
+    }
+
+    fn forward(
+        &mut self,
+        _: Values<'_>,
+        input: &[f32],
+        output: &mut [f32],
+        _: &mut Mode<'_>,
+    ) -> Result<(), ModelError> {
+        let Patches {
+            height,
+            width,
+            kernel,
+            stride,
+            out_width,
+            ..
+        } = self.patches;
+        self.winners.resize(output.len(), 0);
+        let places = self.patches.places();
+        let outputs = output
+            .chunks_exact_mut(places)
+            .zip(self.winners.chunks_exact_mut(places));
+        for (image, (output, winners)) in input.chunks_exact(height * width).zip(outputs) {
+            for (place, (output, winner)) in output.iter_mut().zip(winners).enumerate() {
+                let first = place / out_width * stride * width + place % out_width * stride;
+                let (mut best, mut at) = (image[first], first);
+                for start in (0..kernel).map(|row| first + row * width) {
+                    for (column, value) in image[start..start + kernel].iter().enumerate() {
+                        // A NaN wins, so that it is not hidden.
+                        if *value > best || value.is_nan() {
+                            (best, at) = (*value, start + column);
+                        }
+                    }
+                }
+                *output = best;
+                *winner = at as u32;
+            }
+        }
+        Ok(())
+    }
+
+    fn backward(
+        &mut self,
+        _: Sink<'_>,
+        _: &[f32],
+        _: &[f32],
+        output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        let Some(input_gradient) = input_gradient else {
+            return Ok(());
+        };
+        input_gradient.fill(0.0);
+        let (image, places) = (
+            self.patches.height * self.patches.width,
+            self.patches.places(),
+        );
+        let above = output_gradient
+            .chunks_exact(places)
+            .zip(self.winners.chunks_exact(places));
+        for (gradient, (above, winners)) in input_gradient.chunks_exact_mut(image).zip(above) {
+            for (above, winner) in above.iter().zip(winners) {
+                gradient[*winner as usize] += above;
+            }
+        }
+        Ok(())
+    }
+}

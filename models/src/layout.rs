@@ -1,0 +1,74 @@
+//! Where every value of a model lies in its flat vectors.
+
+use crate::width::Axis;
+
+/// The names, shapes and places of a model's values, in one fixed order: layer by layer as the model lists them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Layout {
+    /// What is trained.
+    pub parameters: Vec<Entry>,
+    /// What is kept but not trained: running statistics.
+    pub buffers: Vec<Entry>,
+    /// Units of each width group; `WidthGroup(i)` indexes it.
+    pub groups: Vec<usize>,
+}
+
+/// One tensor of a model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// Its layer's place and its own name: `3.weight`, `4.shortcut.0.bias`.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Where its first value lies in the flat vector of parameters (or of buffers).
+    pub offset: usize,
+    /// How each of its axes can be thinned.
+    pub axes: Vec<Axis>,
+    /// How its values are drawn at the start.
+    pub initial: Initial,
+}
+
+/// How a tensor's values are drawn at the start.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Initial {
+    /// All the same.
+    Constant(f32),
+    /// Uniform from `low` to `high`.
+    Uniform {
+        /// The smallest value.
+        low: f32,
+        /// The largest value.
+        high: f32,
+    },
+    /// Normal.
+    Normal {
+        /// Its mean.
+        mean: f32,
+        /// Its standard deviation.
+        deviation: f32,
+    },
+}
+
+impl Entry {
+    /// Values in the tensor.
+    pub fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Its place in the flat vector.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.offset..self.offset + self.size()
+    }
+}
+
+impl Layout {
+    /// Values in the flat vector of parameters.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.last().map_or(0, |entry| entry.range().end)
+    }
+
+    /// Values in the flat vector of buffers.
+    pub fn buffer_count(&self) -> usize {
+        self.buffers.last().map_or(0, |entry| entry.range().end)
+    }
+}

@@ -1,0 +1,260 @@
+//! A live model: its values, its layers, and what the last forward left for backward.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Storage, Tensor};
+use rand_chacha::ChaCha8Rng;
+
+use crate::{
+    chain::{Chain, Sink, Values},
+    description::{Built, ModelDescription},
+    error::ModelError,
+    layout::Layout,
+    tape::{Tape, tensors},
+    weights::Weights,
+};
+
+/// What a forward is for.
+pub enum Mode<'a> {
+    /// Nothing is drawn and no statistics change.
+    Evaluate,
+    /// Dropout draws from the generator; batch norm uses and follows the batch's statistics.
+    Train(&'a mut ChaCha8Rng),
+}
+
+/// A live model, for one thread. It can be loaded with other weights over and over; its buffers are kept, so that
+/// a steady stream of equal batches allocates next to nothing.
+///
+/// On the CPU the layers run their own kernels; on other devices their definitions in candle's operations,
+/// differentiated by candle.
+pub struct Network {
+    chain: Chain,
+    layout: Arc<Layout>,
+    input: Vec<usize>,
+    output: Vec<usize>,
+    device: Device,
+    parameters: Vec<f32>,
+    gradient: Vec<f32>,
+    buffers: Vec<f32>,
+    way: Way,
+}
+
+/// How the layers are run, with what the last forward left.
+enum Way {
+    /// By their kernels; the input is kept.
+    Kernels(Option<Tensor>),
+    /// By their definitions.
+    Definitions(Option<Tape>),
+}
+
+impl Network {
+    /// A network with all values 0, to be [loaded](Self::load).
+    pub fn new(description: &ModelDescription, device: &Device) -> Result<Self, ModelError> {
+        let way = if device.is_cpu() {
+            Way::Kernels(None)
+        } else {
+            Way::Definitions(None)
+        };
+        Self::assemble(description.build()?, &description.input, device, way)
+    }
+
+    /// A network that runs its layers' definitions in candle's operations on any device: slower on the CPU, and the
+    /// yardstick of [`new`](Self::new)'s kernels there.
+    pub fn by_definition(
+        description: &ModelDescription,
+        device: &Device,
+    ) -> Result<Self, ModelError> {
+        Self::assemble(
+            description.build()?,
+            &description.input,
+            device,
+            Way::Definitions(None),
+        )
+    }
+
+    fn assemble(
+        built: Built,
+        input: &[usize],
+        device: &Device,
+        way: Way,
+    ) -> Result<Self, ModelError> {
+        let Built {
+            chain,
+            layout,
+            output,
+        } = built;
+        let (parameters, buffers) = (layout.parameter_count(), layout.buffer_count());
+        Ok(Self {
+            chain,
+            layout: Arc::new(layout),
+            input: input.to_vec(),
+            output: output.shape,
+            device: device.clone(),
+            parameters: vec![0.0; parameters],
+            gradient: vec![0.0; parameters],
+            buffers: vec![0.0; buffers],
+            way,
+        })
+    }
+
+    /// Where the values lie.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The shape of one example.
+    pub fn input_shape(&self) -> &[usize] {
+        &self.input
+    }
+
+    /// The shape of what comes out for one example.
+    pub fn output_shape(&self) -> &[usize] {
+        &self.output
+    }
+
+    /// Takes over the values of `weights`.
+    pub fn load(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        weights.check(&self.layout)?;
+        self.parameters.copy_from_slice(&weights.parameters);
+        self.buffers.copy_from_slice(&weights.buffers);
+        Ok(())
+    }
+
+    /// A copy of all values.
+    pub fn weights(&self) -> Result<Weights, ModelError> {
+        Ok(Weights {
+            parameters: self.parameters.clone(),
+            buffers: self.buffers.clone(),
+        })
+    }
+
+    /// The flat parameters.
+    pub fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    /// Runs a batch `[examples, ...input shape]` forward; gives `[examples, ...output shape]`.
+    pub fn forward(&mut self, input: &Tensor, mode: &mut Mode<'_>) -> Result<Tensor, ModelError> {
+        let examples = match input.dims() {
+            [examples, shape @ ..] if *shape == self.input => *examples,
+            given => {
+                let (expected, given) = (self.input.clone(), given.to_vec());
+                return Err(ModelError::Input { expected, given });
+            }
+        };
+        if examples == 0 {
+            return Err(ModelError::EmptyBatch);
+        }
+        let input = input
+            .to_device(&self.device)?
+            .to_dtype(DType::F32)?
+            .contiguous()?;
+        match &mut self.way {
+            Way::Kernels(kept) => {
+                *kept = None;
+                let values = Values {
+                    parameters: &self.parameters,
+                    buffers: &mut self.buffers,
+                };
+                on_slice(&input, |input| {
+                    self.chain.forward(values, examples, input, mode)
+                })??;
+                *kept = Some(input);
+                let shape = [&[examples], self.output.as_slice()].concat();
+                Ok(Tensor::from_slice(
+                    self.chain.output(),
+                    shape,
+                    &self.device,
+                )?)
+            }
+            Way::Definitions(kept) => {
+                *kept = None;
+                let shapes = self
+                    .layout
+                    .parameters
+                    .iter()
+                    .map(|entry| entry.shape.as_slice());
+                let parameters = tensors(&self.parameters, shapes, &self.device)?;
+                let (chain, buffers) = (&self.chain, &mut self.buffers);
+                let tape = Tape::record(parameters, &input, |parameters, input| {
+                    chain.plain(parameters, buffers, input, mode)
+                })?;
+                Ok(kept.insert(tape).output().detach())
+            }
+        }
+    }
+
+    /// The vector-Jacobian product of the last forward: adds to the gradient of the parameters. No gradient is
+    /// computed below the first layer with parameters.
+    pub fn backward(&mut self, output_gradient: &Tensor) -> Result<(), ModelError> {
+        self.differentiate(output_gradient, false).map(drop)
+    }
+
+    /// [`backward`](Self::backward), and the gradient at the input: at a cut, what the front goes on with.
+    pub fn backward_to_input(&mut self, output_gradient: &Tensor) -> Result<Tensor, ModelError> {
+        self.differentiate(output_gradient, true)?
+            .ok_or(ModelError::NothingToDifferentiate)
+    }
+
+    fn differentiate(
+        &mut self,
+        output_gradient: &Tensor,
+        to_input: bool,
+    ) -> Result<Option<Tensor>, ModelError> {
+        let above = output_gradient
+            .to_device(&self.device)?
+            .to_dtype(DType::F32)?
+            .contiguous()?;
+        let fits = |expected| match above.elem_count() {
+            given if given == expected => Ok(()),
+            given => Err(ModelError::OutputGradient { expected, given }),
+        };
+        match &self.way {
+            Way::Kernels(Some(input)) => {
+                fits(self.chain.output().len())?;
+                let mut below = to_input.then(|| vec![0.0; input.elem_count()]);
+                let sink = Sink {
+                    parameters: &self.parameters,
+                    gradient: &mut self.gradient,
+                };
+                on_slice(input, |input| {
+                    on_slice(&above, |above| {
+                        self.chain
+                            .backward(sink, input, above, below.as_deref_mut())
+                    })
+                })???;
+                Ok(below
+                    .map(|below| Tensor::from_vec(below, input.shape(), &self.device))
+                    .transpose()?)
+            }
+            Way::Definitions(Some(tape)) => {
+                fits(tape.output().elem_count())?;
+                let above = above.reshape(tape.output().shape())?;
+                Ok(Some(tape.backward(&above, &mut self.gradient)?))
+            }
+            Way::Kernels(None) | Way::Definitions(None) => Err(ModelError::NothingToDifferentiate),
+        }
+    }
+
+    /// Forgets the gradient summed so far.
+    pub fn zero_gradient(&mut self) {
+        self.gradient.fill(0.0);
+    }
+
+    /// Gives the flat parameters and their flat gradient, to change the one by the other.
+    pub fn update(&mut self, f: impl FnOnce(&mut [f32], &mut [f32])) -> Result<(), ModelError> {
+        f(&mut self.parameters, &mut self.gradient);
+        Ok(())
+    }
+}
+
+/// Lends the values of a contiguous `f32` tensor on the CPU.
+fn on_slice<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R, ModelError> {
+    let (storage, layout) = tensor.storage_and_layout();
+    match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(storage), Some((start, end))) => Ok(f(&storage.as_slice()?[start..end])),
+        _ => Err(
+            candle_core::Error::Msg("a contiguous tensor on the CPU was expected".into()).into(),
+        ),
+    }
+}

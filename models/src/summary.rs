@@ -1,0 +1,145 @@
+//! A model at a glance: its layers, their shapes, parameters and work.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    description::ModelDescription,
+    error::ModelError,
+    width::{Axis, WidthGroup},
+};
+
+/// What each layer takes, gives and costs. Displays as a table.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Summary {
+    /// The layers, first to last. The model can be cut after each but the last.
+    pub layers: Vec<LayerSummary>,
+    /// Units of each width group.
+    pub groups: Vec<usize>,
+    /// Values trained.
+    pub parameters: usize,
+    /// Values kept but not trained.
+    pub buffers: usize,
+    /// Floating-point operations of one example's forward; a training step takes about three times as many.
+    pub operations: u64,
+}
+
+/// One layer at a glance.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LayerSummary {
+    /// Its place, the start of its parameters' names.
+    pub place: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Shape of one example before it.
+    pub input: Vec<usize>,
+    /// Shape of one example after it: what crosses a cut made here.
+    pub output: Vec<usize>,
+    /// Values trained.
+    pub parameters: usize,
+    /// Floating-point operations of one example's forward.
+    pub operations: u64,
+    /// The width group of its output, where that can be thinned.
+    pub width: Option<WidthGroup>,
+}
+
+impl ModelDescription {
+    /// The model at a glance.
+    pub fn summary(&self) -> Result<Summary, ModelError> {
+        let built = self.build()?;
+        let layers = built.chain.stages().iter().map(|stage| LayerSummary {
+            place: stage.place.clone(),
+            kind: stage.kind,
+            input: stage.input.shape.clone(),
+            output: stage.output.shape.clone(),
+            parameters: stage.parameters.len(),
+            operations: stage.operations,
+            width: match stage.output.width {
+                Axis::Group { group, .. } => Some(group),
+                Axis::Fixed => None,
+            },
+        });
+        Ok(Summary {
+            layers: layers.collect(),
+            parameters: built.layout.parameter_count(),
+            buffers: built.layout.buffer_count(),
+            operations: built.chain.operations(),
+            groups: built.layout.groups,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |cells: [&str; 7]| {
+            let [place, kind, input, output, parameters, operations, width] = cells;
+            let line = format!(
+                "{place:<5} {kind:<16} {input:<16} {output:<16} {parameters:>12} {operations:>14}  {width}"
+            );
+            writeln!(f, "{}", line.trim_end())
+        };
+        row([
+            "layer",
+            "kind",
+            "input",
+            "output",
+            "parameters",
+            "flop/example",
+            "width group",
+        ])?;
+        for layer in &self.layers {
+            row([
+                &layer.place,
+                layer.kind,
+                &format!("{:?}", layer.input),
+                &format!("{:?}", layer.output),
+                &grouped(layer.parameters as u64),
+                &grouped(layer.operations),
+                &layer.width.map_or(String::new(), |group| {
+                    format!("{} ({} units)", group.0, self.groups[group.0])
+                }),
+            ])?;
+        }
+        row([
+            "",
+            "total",
+            "",
+            "",
+            &grouped(self.parameters as u64),
+            &grouped(self.operations),
+            "",
+        ])?;
+        if self.buffers > 0 {
+            writeln!(
+                f,
+                "and {} values of running statistics",
+                grouped(self.buffers as u64)
+            )?;
+        }
+        match self.layers.as_slice() {
+            [first, .., before_last, _] if first.place != before_last.place => {
+                write!(
+                    f,
+                    "can be cut after each of the layers {} to {}",
+                    first.place, before_last.place
+                )
+            }
+            [first, _] => write!(f, "can be cut after layer {}", first.place),
+            _ => write!(f, "cannot be cut: it has one layer"),
+        }
+    }
+}
+
+/// A number with commas between its thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
