@@ -86,6 +86,15 @@ impl OptimiserDescription {
         }
     }
 
+    /// The step size.
+    pub fn learning_rate(&self) -> f64 {
+        match *self {
+            Self::Sgd { learning_rate, .. }
+            | Self::Adam { learning_rate, .. }
+            | Self::AdamW { learning_rate, .. } => learning_rate,
+        }
+    }
+
     /// Checks each setting against its range.
     pub fn check(&self) -> Result<(), ModelError> {
         let check = |setting, value: f64, needs, holds: bool| match holds && value.is_finite() {

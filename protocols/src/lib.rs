@@ -1,3 +1,23 @@
-//! How a federation learns: descriptions, messages, the wire, algorithms.
+//! How a federation learns: the run's description, the messages, the wire, the algorithms, and what happens to an
+//! update on its way.
 
+pub mod aggregation;
+pub mod algorithm;
+pub mod algorithms;
+pub mod description;
+pub mod evaluation;
+pub mod filters;
+pub mod message;
+pub mod sections;
+pub mod update;
 pub mod wire;
+
+mod client_name;
+mod seed;
+
+pub use algorithm::{
+    Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors,
+};
+pub use client_name::{ClientName, InvalidName};
+pub use description::Description;
+pub use seed::{Purpose, Seed};

@@ -1,0 +1,71 @@
+//! Coordinate-wise median. Yin et al., *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*,
+//! ICML 2018, Algorithm 1 (option I), with local training in place of one gradient.
+
+use selvedge_models::Weights;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    aggregation::{Aggregate, Aggregator},
+    algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+};
+
+/// Each coordinate of the global model becomes the median of the clients' coordinates, whatever their weights: fewer
+/// than half of the clients cannot carry it away. Needs all updates of a round at once. No settings of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Median {}
+
+impl Algorithm for Median {
+    fn client(
+        &self,
+        broadcast: &Broadcast,
+        _kept: &mut Vectors,
+        local: &mut dyn LocalSteps,
+    ) -> Result<Update, LocalError> {
+        Ok(local.train(&broadcast.weights, None)?.into())
+    }
+
+    fn server(&self, state: &mut ServerState, aggregate: Aggregate, _: Federation) {
+        state.weights = aggregate.weights;
+    }
+
+    fn aggregator(&self) -> Box<dyn Aggregator> {
+        Box::new(Gathered(Vec::new()))
+    }
+}
+
+/// All updates of a round.
+struct Gathered(Vec<Weights>);
+
+impl Aggregator for Gathered {
+    fn fold(&mut self, update: Update, _weight: f64) {
+        self.0.push(update.trained.weights);
+    }
+
+    fn finish(self: Box<Self>) -> Option<Aggregate> {
+        let first = self.0.first()?;
+        let coordinates = |values: fn(&Weights) -> &[f32], count: usize| {
+            let mut column = vec![0.0; self.0.len()];
+            let median = |at: usize| {
+                column.iter_mut().zip(&self.0).for_each(|(value, weights)| *value = values(weights)[at]);
+                median(&mut column)
+            };
+            (0..count).map(median).collect()
+        };
+        let weights = Weights {
+            parameters: coordinates(|weights| &weights.parameters, first.parameters.len()),
+            buffers: coordinates(|weights| &weights.buffers, first.buffers.len()),
+        };
+        Some(Aggregate { weights, vectors: Vectors::new(), updates: self.0.len() })
+    }
+}
+
+/// The middle value; of an even count, the mean of the two in the middle. `values` is not empty.
+fn median(values: &mut [f32]) -> f32 {
+    let count = values.len();
+    let (below, &mut upper, _) = values.select_nth_unstable_by(count / 2, f32::total_cmp);
+    match (count % 2, below.iter().copied().max_by(f32::total_cmp)) {
+        (0, Some(lower)) => lower / 2.0 + upper / 2.0,
+        _ => upper,
+    }
+}

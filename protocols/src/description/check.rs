@@ -1,0 +1,212 @@
+//! Whether a description's values are in range and go together.
+
+use selvedge_data::{Dataset, Targets};
+use selvedge_models::Loss;
+
+use super::{Description, DescriptionError};
+
+/// One thing that is wrong with a description.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// The key, as a dotted path.
+    pub key: String,
+    /// What is wrong, and what it must be.
+    pub message: String,
+}
+
+impl Description {
+    /// All that is wrong with the values; empty when nothing is.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut require = |holds: bool, key: &str, message: String| {
+            if !holds {
+                problems.push(Problem {
+                    key: key.into(),
+                    message,
+                });
+            }
+        };
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        require(
+            self.rounds >= 1,
+            "rounds",
+            format!("{} is not at least 1", self.rounds),
+        );
+        require(
+            self.clients >= 1,
+            "clients",
+            format!("{} is not at least 1", self.clients),
+        );
+
+        let training = &self.training;
+        require(
+            training.batch_size >= 1,
+            "training.batch_size",
+            "0 is not at least 1".into(),
+        );
+        require(
+            training.epochs != Some(0),
+            "training.epochs",
+            "0 is not at least 1".into(),
+        );
+        require(
+            training.steps != Some(0),
+            "training.steps",
+            "0 is not at least 1".into(),
+        );
+        let both = training.epochs.is_some() && training.steps.is_some();
+        require(
+            !both,
+            "training.steps",
+            "give `epochs` or `steps`, not both".into(),
+        );
+
+        let cohort = &self.cohort;
+        let size = self.cohort_size();
+        let range = format!("{size} is not from 1 to the {} clients", self.clients);
+        require(
+            (1..=self.clients).contains(&size) || self.clients == 0,
+            "cohort.size",
+            range,
+        );
+        let quorum = cohort.quorum;
+        require(
+            quorum > 0.0 && quorum <= 1.0,
+            "cohort.quorum",
+            format!("{quorum} is not in (0, 1]"),
+        );
+        let deadline = cohort.deadline_seconds;
+        require(
+            positive(deadline),
+            "cohort.deadline_seconds",
+            format!("{deadline} is not above 0"),
+        );
+
+        let evaluation = &self.evaluation;
+        require(
+            evaluation.every >= 1,
+            "evaluation.every",
+            "0 is not at least 1".into(),
+        );
+        let holdout = evaluation.holdout;
+        require(
+            (0.0..1.0).contains(&holdout),
+            "evaluation.holdout",
+            format!("{holdout} is not in [0, 1)"),
+        );
+        let held_out = !evaluation.by_clients || holdout > 0.0;
+        let message = "clients need held-out examples: set `holdout` above 0, such as 0.1";
+        require(held_out, "evaluation.by_clients", message.into());
+
+        let network = &self.network;
+        let wait = network.wait_seconds;
+        require(
+            positive(wait),
+            "network.wait_seconds",
+            format!("{wait} is not above 0"),
+        );
+        let (connect, idle) = (network.connect_seconds, network.idle_seconds);
+        require(
+            positive(connect),
+            "network.connect_seconds",
+            format!("{connect} is not above 0"),
+        );
+        require(
+            idle >= 1.0 && idle.is_finite(),
+            "network.idle_seconds",
+            format!("{idle} is not at least 1"),
+        );
+        if let Some(start) = network.start_with {
+            let range = format!("{start} is not from 1 to the {} clients", self.clients);
+            require(
+                (1..=self.clients).contains(&start),
+                "network.start_with",
+                range,
+            );
+        }
+
+        if let Err(error) = training.optimiser.check() {
+            require(false, "training.optimiser", error.to_string());
+        }
+        if let Err(error) = self.partition.check() {
+            require(false, "partition", error.to_string());
+        }
+        if let Some((key, message)) = self.algorithm.problem() {
+            require(false, &format!("algorithm.{key}"), message);
+        }
+        for (at, filter) in self.filters.iter().enumerate() {
+            if let Some((key, message)) = filter.problem() {
+                require(false, &format!("filters[{at}].{key}"), message);
+            }
+            let last = at + 1 == self.filters.len();
+            let message = "nothing can follow a filter that encodes: put it last";
+            require(
+                last || !filter.encodes(),
+                &format!("filters[{at}]"),
+                message.into(),
+            );
+        }
+        problems
+    }
+
+    /// Whether the model and the loss go with the examples; `origin` says in errors which examples they are.
+    ///
+    /// # Errors
+    /// When they do not; the error says what each side has.
+    pub fn check_data(&self, dataset: &Dataset, origin: &str) -> Result<(), DescriptionError> {
+        let mut problems = Vec::new();
+        let mut refuse = |key: &str, message| {
+            problems.push(Problem {
+                key: key.into(),
+                message,
+            })
+        };
+        let (input, example) = (&self.model.input, dataset.example_shape());
+        if input != example {
+            refuse(
+                "model.input",
+                format!("the model takes examples of shape {input:?}, but these have {example:?}"),
+            );
+        }
+        match self.model.output() {
+            Err(error) => refuse("model", error.to_string()),
+            Ok(output) => match (dataset.targets(), self.training.loss) {
+                (Targets::Classes { classes, .. }, Loss::CrossEntropy) => match output[..] {
+                    [outputs] if outputs >= *classes => {}
+                    _ => refuse(
+                        "model",
+                        format!("it ends in shape {output:?}, but there are {classes} classes"),
+                    ),
+                },
+                (Targets::MultiLabel { width, .. }, Loss::BinaryCrossEntropy)
+                | (Targets::Values { width, .. }, Loss::MeanSquaredError) => {
+                    if output.iter().product::<usize>() != *width {
+                        let message = format!(
+                            "it ends in shape {output:?}, but examples have {width} targets"
+                        );
+                        refuse("model", message);
+                    }
+                }
+                (targets, _) => {
+                    let kind = targets.kind();
+                    let loss = match targets {
+                        Targets::Classes { .. } => "cross-entropy",
+                        Targets::MultiLabel { .. } => "binary-cross-entropy",
+                        Targets::Values { .. } => "mean-squared-error",
+                    };
+                    refuse(
+                        "training.loss",
+                        format!("examples whose targets are {kind} need {loss:?}"),
+                    );
+                }
+            },
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(DescriptionError::Problems {
+                origin: origin.into(),
+                problems,
+            }),
+        }
+    }
+}

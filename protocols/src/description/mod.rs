@@ -1,0 +1,217 @@
+//! The run's description: one TOML file says everything about a run.
+//!
+//! The same file serves a simulation and a federation over the network. Unknown keys are errors; each key below says
+//! its unit, default and range.
+
+mod check;
+mod read;
+
+pub use check::Problem;
+pub use read::{DescriptionError, Override};
+
+use std::path::PathBuf;
+
+use selvedge_data::{PartitionDescription, Source};
+use selvedge_models::{Loss, ModelDescription, OptimiserDescription};
+use serde::{Deserialize, Serialize};
+
+use crate::{Seed, algorithms::AlgorithmDescription, filters::FilterDescription};
+
+/// A commented description with every key, as `selvedge init` writes it: it is also the built-in example.
+pub const EXAMPLE: &str = include_str!("example.toml");
+
+/// Everything about a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// A name for the run, shown in its report. Default `run`.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// From which all randomness of the run is derived. Default 1.
+    #[serde(default = "default_seed")]
+    pub seed: Seed,
+    /// How many rounds are run, at least 1.
+    pub rounds: u32,
+    /// How many clients the federation has, at least 1.
+    pub clients: usize,
+    /// Where the examples come from.
+    pub data: Source,
+    /// How the examples are dealt to the clients of a simulation. Default `iid`.
+    #[serde(default = "default_partition")]
+    pub partition: PartitionDescription,
+    /// The model.
+    pub model: ModelDescription,
+    /// What a client does in a round.
+    pub training: Training,
+    /// Who takes part in a round, and how long it may take.
+    #[serde(default)]
+    pub cohort: Cohort,
+    /// The algorithm. Default FedAvg.
+    #[serde(default)]
+    pub algorithm: AlgorithmDescription,
+    /// How updates are combined.
+    #[serde(default)]
+    pub aggregation: Aggregation,
+    /// What happens to an update on its way, in order. Default nothing.
+    #[serde(default)]
+    pub filters: Vec<FilterDescription>,
+    /// When and by whom the model is evaluated.
+    #[serde(default)]
+    pub evaluation: EvaluationDescription,
+    /// Settings that matter over the network only.
+    #[serde(default)]
+    pub network: Network,
+}
+
+/// `[training]`: what a client does in a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// Passes over the client's examples, at least 1. Default 1. Not together with `steps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
+    /// Batches in a round, at least 1, passing over the examples as often as that takes. Not together with `epochs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// Examples in a batch, at least 1; the last batch of a pass may be smaller. Default 10.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+    /// The loss. Default cross-entropy.
+    #[serde(default = "default_loss")]
+    pub loss: Loss,
+    /// The local optimiser, fresh in every round.
+    pub optimiser: OptimiserDescription,
+}
+
+/// `[cohort]`: who takes part in a round, and how long it may take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cohort {
+    /// Clients selected for a round, at least 1 and at most `clients`. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    /// The share of the cohort whose updates a round needs, in (0, 1]; with fewer the model stays as it was.
+    /// Default 0.5.
+    pub quorum: f64,
+    /// Seconds after which a round goes on without those who have not answered, above 0. Default 600.
+    pub deadline_seconds: f64,
+}
+
+impl Default for Cohort {
+    fn default() -> Self {
+        Self {
+            size: None,
+            quorum: 0.5,
+            deadline_seconds: 600.0,
+        }
+    }
+}
+
+/// `[aggregation]`: how updates are combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Aggregation {
+    /// What an update weighs in the mean. Default `examples`.
+    pub weighting: Weighting,
+}
+
+/// What an update weighs in the mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weighting {
+    /// As many as the client has examples.
+    #[default]
+    Examples,
+    /// All alike.
+    Uniform,
+}
+
+/// `[evaluation]`: when and by whom the model is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationDescription {
+    /// Rounds from one evaluation to the next, at least 1; the last round is always evaluated. Default 1.
+    pub every: u32,
+    /// Whether the cohort's clients evaluate the new model on examples of their own that were held out: pooled
+    /// accuracy is right answers over examples. Needs `holdout` above 0. Default false.
+    pub by_clients: bool,
+    /// The share of each client's examples that is held out of training, in [0, 1). Default 0.
+    pub holdout: f64,
+}
+
+impl Default for EvaluationDescription {
+    fn default() -> Self {
+        Self {
+            every: 1,
+            by_clients: false,
+            holdout: 0.0,
+        }
+    }
+}
+
+/// `[network]`: settings that matter over the network only.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// Clients that must have joined before the first round. Default: all `clients`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_with: Option<usize>,
+    /// Seconds that the run waits for enough clients before it gives up, above 0. Default 3600.
+    pub wait_seconds: f64,
+    /// Seconds that a connection may take to be made, above 0. Default 10.
+    pub connect_seconds: f64,
+    /// Seconds of silence after which the other side counts as gone, at least 1. Default 30.
+    pub idle_seconds: f64,
+    /// The folder of certificates, for `coordinator` and `client` when the command line names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<PathBuf>,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            start_with: None,
+            wait_seconds: 3600.0,
+            connect_seconds: 10.0,
+            idle_seconds: 30.0,
+            certificates: None,
+        }
+    }
+}
+
+impl Description {
+    /// Clients selected for a round.
+    pub fn cohort_size(&self) -> usize {
+        self.cohort.size.unwrap_or(self.clients)
+    }
+
+    /// Updates that a round of `cohort` clients needs, at least one.
+    pub fn quorum(&self, cohort: usize) -> usize {
+        ((self.cohort.quorum * cohort as f64).ceil() as usize).clamp(1, cohort.max(1))
+    }
+
+    /// Whether the model is evaluated after `round` (counted from 1).
+    pub fn is_evaluated(&self, round: u32) -> bool {
+        round % self.evaluation.every.max(1) == 0 || round == self.rounds
+    }
+}
+
+fn default_name() -> String {
+    "run".into()
+}
+
+fn default_seed() -> Seed {
+    Seed(1)
+}
+
+fn default_partition() -> PartitionDescription {
+    PartitionDescription::Iid {}
+}
+
+fn default_batch_size() -> usize {
+    10
+}
+
+fn default_loss() -> Loss {
+    Loss::CrossEntropy
+}

@@ -1,0 +1,225 @@
+//! Reading and writing descriptions.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use toml::{Table, Value};
+
+use super::{Description, Problem};
+
+/// What is wrong with a description.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// The text is not TOML.
+    #[error("{origin}: not valid TOML: {error}")]
+    NotToml {
+        /// The file, or where else the text came from.
+        origin: String,
+        /// Where and why.
+        error: Box<toml::de::Error>,
+    },
+    /// A key is unknown, missing, or has a value of the wrong kind.
+    #[error("{origin}: {at}{message}")]
+    Key {
+        /// The file, or where else the text came from.
+        origin: String,
+        /// The key and a colon, or nothing for the description as a whole.
+        at: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// Values are out of range or do not go together.
+    #[error("{origin}: {}", list(problems))]
+    Problems {
+        /// The file, or where else the text came from.
+        origin: String,
+        /// All of them.
+        problems: Vec<Problem>,
+    },
+    /// An override is not of the form `key=value`, or its key leads through a value.
+    #[error("--set {text}: {reason}")]
+    Override {
+        /// The override as given.
+        text: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl DescriptionError {
+    /// A short, stable name for the kind of error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "description-unreadable",
+            Self::NotToml { .. } => "description-not-toml",
+            Self::Key { .. } => "description-key",
+            Self::Problems { .. } => "description-range",
+            Self::Override { .. } => "description-override",
+        }
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    let lines: Vec<_> = problems
+        .iter()
+        .map(|problem| format!("{}: {}", problem.key, problem.message))
+        .collect();
+    lines.join("\n  ")
+}
+
+/// One `--set a.b=c`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    path: Vec<String>,
+    value: Value,
+}
+
+impl FromStr for Override {
+    type Err = DescriptionError;
+
+    /// Reads `key.path=value`. The value is read as TOML, and as plain text when it is none: `algorithm.name=fedprox`.
+    fn from_str(text: &str) -> Result<Self, DescriptionError> {
+        let error = |reason: &str| DescriptionError::Override {
+            text: text.into(),
+            reason: reason.into(),
+        };
+        let (path, value) = text
+            .split_once('=')
+            .ok_or_else(|| error("write key=value, such as rounds=5"))?;
+        let path: Vec<String> = path
+            .trim()
+            .split('.')
+            .map(|key| key.trim().to_owned())
+            .collect();
+        if path.iter().any(String::is_empty) {
+            return Err(error(
+                "the key is empty; write key=value, such as cohort.size=5",
+            ));
+        }
+        let parsed = format!("value = {value}")
+            .parse::<Table>()
+            .ok()
+            .and_then(|mut table| match table.len() {
+                1 => table.remove("value"),
+                _ => None,
+            });
+        Ok(Self {
+            path,
+            value: parsed.unwrap_or_else(|| Value::String(value.trim().into())),
+        })
+    }
+}
+
+impl Override {
+    fn apply(&self, table: &mut Table) -> Result<(), DescriptionError> {
+        let [path @ .., last] = self.path.as_slice() else {
+            return Ok(());
+        };
+        let mut at = table;
+        for key in path {
+            let next = at
+                .entry(key.as_str())
+                .or_insert_with(|| Value::Table(Table::new()));
+            at = next
+                .as_table_mut()
+                .ok_or_else(|| DescriptionError::Override {
+                    text: format!("{}=…", self.path.join(".")),
+                    reason: format!("`{key}` is a value, not a table"),
+                })?;
+        }
+        at.insert(last.clone(), self.value.clone());
+        Ok(())
+    }
+}
+
+impl Description {
+    /// Reads a description's file, applies `overrides`, and checks the result.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no description; the error names the file and the key.
+    pub fn read(path: &Path, overrides: &[Override]) -> Result<Self, DescriptionError> {
+        let text = fs::read_to_string(path).map_err(|error| DescriptionError::Unreadable {
+            path: path.into(),
+            error,
+        })?;
+        Self::parse(&text, &path.display().to_string(), overrides)
+    }
+
+    /// Reads a description from text; `origin` says in errors where it came from.
+    ///
+    /// # Errors
+    /// When the text is no description; the error names the key.
+    pub fn parse(
+        text: &str,
+        origin: &str,
+        overrides: &[Override],
+    ) -> Result<Self, DescriptionError> {
+        let mut table: Table = text.parse().map_err(|error| DescriptionError::NotToml {
+            origin: origin.into(),
+            error: Box::new(error),
+        })?;
+        for change in overrides {
+            change.apply(&mut table)?;
+        }
+        let description: Self =
+            serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+                let path = error.path().to_string();
+                let at = if path == "." {
+                    String::new()
+                } else {
+                    format!("{path}: ")
+                };
+                let message = with_nearest(error.into_inner().message());
+                DescriptionError::Key {
+                    origin: origin.into(),
+                    at,
+                    message,
+                }
+            })?;
+        let problems = description.problems();
+        match problems.is_empty() {
+            true => Ok(description),
+            false => Err(DescriptionError::Problems {
+                origin: origin.into(),
+                problems,
+            }),
+        }
+    }
+
+    /// The description as TOML, with every default written out.
+    pub fn to_toml(&self) -> String {
+        // Every field is a plain value or table: there is nothing that TOML cannot hold.
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Adds to serde's "unknown field `x`, expected one of `a`, `b`" the known name nearest to `x`.
+fn with_nearest(message: &str) -> String {
+    let message = message
+        .replace("unknown field", "unknown key")
+        .replace("missing field", "missing key");
+    let is_unknown = message.starts_with("unknown key") || message.starts_with("unknown variant");
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let (true, Some(unknown)) = (is_unknown, quoted.next()) else {
+        return message;
+    };
+    let nearest = quoted
+        .map(|known| (strsim::damerau_levenshtein(unknown, known), known))
+        .min()
+        .filter(|&(distance, known)| distance <= 3.max(known.len() / 2));
+    match nearest {
+        Some((_, known)) => format!("{message}; did you mean `{known}`?"),
+        None => message,
+    }
+}

@@ -1,0 +1,304 @@
+//! An update on its way: sealed by the client, opened and checked by the coordinator.
+
+use rand_chacha::ChaCha8Rng;
+use selvedge_models::{Layout, Weights};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    algorithm::{Algorithm, Trained, Update},
+    filters::{self, FilterDescription},
+    sections::{Encoding, Section, SectionHeader, Values},
+};
+
+/// What a client says about its training, beside the numbers themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainingReport {
+    /// How many examples the client holds for training.
+    pub examples: u64,
+    /// How many steps it made.
+    pub steps: u64,
+    /// The mean training loss; `None` when there was no step.
+    pub loss: Option<f64>,
+}
+
+/// An update as it travels: what was trained, after the filters' client halves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SealedUpdate {
+    /// What the client says about its training.
+    pub report: TrainingReport,
+    /// `parameters`, `buffers` (if the model has any), then the algorithm's vectors in the order of their names.
+    pub sections: Vec<Section>,
+}
+
+/// Why an update was not taken in. The text after the colon is what a person reads; the code is what is counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum Rejection {
+    /// A value is NaN or infinite.
+    #[error("a value in {0} is not finite")]
+    NotFinite(String),
+    /// A section is missing, unexpected, or of another length or encoding than assigned.
+    #[error("wrong shape: {0}")]
+    WrongShape(String),
+    /// The bytes that came are not as many as announced.
+    #[error("wrong size: {0}")]
+    WrongSize(String),
+    /// The report cannot be true.
+    #[error("impossible report: {0}")]
+    ImpossibleReport(String),
+    /// The bytes are not those that were announced, or could not be fetched.
+    #[error("transfer failed: {0}")]
+    TransferFailed(String),
+    /// The client could not train.
+    #[error("training failed: {0}")]
+    TrainingFailed(String),
+    /// The client holds no examples.
+    #[error("no examples")]
+    NoExamples,
+    /// The round is over, or has not begun.
+    #[error("the update is for round {update}, but this is round {now}")]
+    WrongRound {
+        /// The update's round.
+        update: u32,
+        /// The current round.
+        now: u32,
+    },
+    /// The client has answered already.
+    #[error("a second answer in one round")]
+    Duplicate,
+    /// The client is not in the round's cohort.
+    #[error("not selected for this round")]
+    NotSelected,
+    /// The deadline passed.
+    #[error("nothing came before the deadline")]
+    Deadline,
+    /// The connection to the client was lost and not made again.
+    #[error("the connection was lost")]
+    Disconnected,
+}
+
+impl Rejection {
+    /// A short, stable name, under which rejections are counted.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFinite(_) => "not-finite",
+            Self::WrongShape(_) => "wrong-shape",
+            Self::WrongSize(_) => "wrong-size",
+            Self::ImpossibleReport(_) => "impossible-report",
+            Self::TransferFailed(_) => "transfer-failed",
+            Self::TrainingFailed(_) => "training-failed",
+            Self::NoExamples => "no-examples",
+            Self::WrongRound { .. } => "wrong-round",
+            Self::Duplicate => "duplicate",
+            Self::NotSelected => "not-selected",
+            Self::Deadline => "deadline",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// The sections that an update for this model, algorithm and filters must have.
+pub fn expected_sections(
+    layout: &Layout,
+    algorithm: &dyn Algorithm,
+    filters: &[FilterDescription],
+) -> Vec<SectionHeader> {
+    let parameters = layout.parameter_count() as u64;
+    let section = |name: &str, encoding, values| SectionHeader {
+        name: name.into(),
+        encoding,
+        values,
+    };
+    let encoding = if filters.iter().any(|filter| filter.encodes()) {
+        Encoding::Bf16
+    } else {
+        Encoding::F32
+    };
+    let mut sections = vec![section("parameters", encoding, parameters)];
+    if layout.buffer_count() > 0 {
+        sections.push(section(
+            "buffers",
+            Encoding::F32,
+            layout.buffer_count() as u64,
+        ));
+    }
+    let mut vectors = algorithm.update_vectors().to_vec();
+    vectors.sort_unstable();
+    sections.extend(
+        vectors
+            .into_iter()
+            .map(|name| section(name, Encoding::F32, parameters)),
+    );
+    sections
+}
+
+impl SealedUpdate {
+    /// Puts an update on its way.
+    pub fn seal(
+        update: Update,
+        filters: &[FilterDescription],
+        global: &Weights,
+        random: &mut ChaCha8Rng,
+    ) -> Self {
+        let Update {
+            trained:
+                Trained {
+                    weights,
+                    examples,
+                    steps,
+                    loss,
+                },
+            vectors,
+        } = update;
+        let parameters = filters::apply(filters, Values::F32(weights.parameters), global, random);
+        let mut sections = vec![Section {
+            name: "parameters".into(),
+            values: parameters,
+        }];
+        if !weights.buffers.is_empty() {
+            sections.push(Section::new("buffers", weights.buffers));
+        }
+        sections.extend(
+            vectors
+                .into_iter()
+                .map(|(name, values)| Section::new(name, values)),
+        );
+        Self {
+            report: TrainingReport {
+                examples,
+                steps,
+                loss,
+            },
+            sections,
+        }
+    }
+
+    /// Checks an update against what was assigned, and undoes the filters.
+    ///
+    /// # Errors
+    /// When anything about it is not as assigned, or a number is not finite.
+    pub fn open(
+        self,
+        expected: &[SectionHeader],
+        filters: &[FilterDescription],
+        global: &Weights,
+    ) -> Result<Update, Rejection> {
+        check_report(&self.report)?;
+        check_headers(
+            expected,
+            &self
+                .sections
+                .iter()
+                .map(Section::header)
+                .collect::<Vec<_>>(),
+        )?;
+        if let Some(section) = self
+            .sections
+            .iter()
+            .find(|section| !section.values.is_finite())
+        {
+            return Err(Rejection::NotFinite(section.name.clone()));
+        }
+        let mut weights = Weights {
+            parameters: Vec::new(),
+            buffers: Vec::new(),
+        };
+        let mut update_vectors = crate::algorithm::Vectors::new();
+        for Section { name, values } in self.sections {
+            match (name.as_str(), values) {
+                ("parameters", values) => match filters::undo(filters, values, global)? {
+                    Values::F32(values) => weights.parameters = values,
+                    other => {
+                        return Err(Rejection::WrongShape(format!(
+                            "parameters end as {:?}",
+                            other.encoding()
+                        )));
+                    }
+                },
+                ("buffers", Values::F32(values)) => weights.buffers = values,
+                (_, Values::F32(values)) => drop(update_vectors.insert(name, values)),
+                (_, other) => {
+                    return Err(Rejection::WrongShape(format!(
+                        "{name} is {:?}",
+                        other.encoding()
+                    )));
+                }
+            }
+        }
+        if !weights.parameters.iter().all(|value| value.is_finite()) {
+            return Err(Rejection::NotFinite("parameters".into()));
+        }
+        let TrainingReport {
+            examples,
+            steps,
+            loss,
+        } = self.report;
+        Ok(Update {
+            trained: Trained {
+                weights,
+                examples,
+                steps,
+                loss,
+            },
+            vectors: update_vectors,
+        })
+    }
+}
+
+/// An example count whose product with a 24-bit mantissa is exact in double precision.
+const MOST_EXAMPLES: u64 = 1 << 29;
+
+/// Checks a client's report, before its update is fetched.
+///
+/// # Errors
+/// When it cannot be true.
+pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
+    let TrainingReport {
+        examples,
+        steps,
+        loss,
+    } = *report;
+    if examples >= MOST_EXAMPLES {
+        return Err(Rejection::ImpossibleReport(format!(
+            "{examples} examples; at most {MOST_EXAMPLES} count"
+        )));
+    }
+    if examples == 0 && steps > 0 {
+        return Err(Rejection::ImpossibleReport(format!(
+            "{steps} steps on no examples"
+        )));
+    }
+    match loss {
+        Some(loss) if !loss.is_finite() => Err(Rejection::NotFinite("the training loss".into())),
+        _ => Ok(()),
+    }
+}
+
+/// Checks what an update announces, before it is fetched.
+///
+/// # Errors
+/// When a section is missing, unexpected, or of another length or encoding than assigned.
+pub fn check_headers(
+    expected: &[SectionHeader],
+    announced: &[SectionHeader],
+) -> Result<(), Rejection> {
+    let describe = |header: &SectionHeader| {
+        format!("{} {} × {:?}", header.name, header.values, header.encoding)
+    };
+    for (expected, announced) in expected.iter().zip(announced) {
+        if expected != announced {
+            return Err(Rejection::WrongShape(format!(
+                "{}; assigned {}",
+                describe(announced),
+                describe(expected)
+            )));
+        }
+    }
+    if expected.len() != announced.len() {
+        let count = (announced.len(), expected.len());
+        return Err(Rejection::WrongShape(format!(
+            "{} sections; assigned {}",
+            count.0, count.1
+        )));
+    }
+    Ok(())
+}
