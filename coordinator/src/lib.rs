@@ -1,1 +1,11 @@
-//! Runs rounds: the round engine, evaluation, records, the QUIC server.
+//! Runs rounds: the round engine, evaluation, records, and the QUIC server.
+
+pub mod engine;
+pub mod progress;
+pub mod record;
+pub mod results;
+
+pub use engine::{Action, Engine, Event, Outcome, Roster};
+pub use progress::{Observer, Progress};
+pub use record::RoundRecord;
+pub use results::{Results, ResultsError, Summary};

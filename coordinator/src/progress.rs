@@ -1,0 +1,38 @@
+//! What a run tells whoever watches it.
+
+use selvedge_protocols::ServerState;
+
+use crate::record::RoundRecord;
+
+/// A moment of a run.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// The run waits for clients.
+    Waiting {
+        /// How many are there.
+        clients: usize,
+        /// How many are needed.
+        needed: usize,
+    },
+    /// A round is under way.
+    Round {
+        /// The round, counted from 1.
+        round: u32,
+        /// How many clients have answered.
+        answered: usize,
+        /// How many were asked.
+        asked: usize,
+    },
+    /// A round is over.
+    Record {
+        /// What is written down about it.
+        record: &'a RoundRecord,
+        /// The model after it.
+        state: &'a ServerState,
+    },
+    /// Something that a person should know of, such as a client that was turned away.
+    Notice(&'a str),
+}
+
+/// Watches a run. An error, such as a full disk, ends the run.
+pub type Observer<'a> = &'a mut dyn FnMut(Progress<'_>) -> std::io::Result<()>;

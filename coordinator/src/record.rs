@@ -1,0 +1,80 @@
+//! What is written down about a run.
+
+use std::collections::BTreeMap;
+
+use selvedge_protocols::{ClientName, message::Evaluation, update::Rejection};
+use serde::{Deserialize, Serialize};
+
+/// A line of `rounds.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundRecord {
+    /// The round, counted from 1.
+    pub round: u32,
+    /// How many clients were selected.
+    pub selected: usize,
+    /// How many updates went into the model.
+    pub completed: usize,
+    /// How many failed, by reason.
+    pub failed: BTreeMap<String, usize>,
+    /// The first failures, for a person.
+    pub failures: Vec<Failure>,
+    /// Messages that were turned down beside the selected clients' own answers, by reason: second answers, answers to
+    /// rounds that are over, answers from those who were not asked.
+    pub stray: BTreeMap<String, usize>,
+    /// Whether the model moved.
+    pub applied: bool,
+    /// Why the model did not move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The mean training loss, weighted by examples.
+    pub train_loss: Option<f64>,
+    /// The mean loss on the coordinator's test set.
+    pub test_loss: Option<f64>,
+    /// The accuracy on the coordinator's test set.
+    pub test_accuracy: Option<f64>,
+    /// The accuracy on the clients' held-out examples, pooled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_accuracy: Option<f64>,
+    /// The mean loss on the clients' held-out examples, pooled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_loss: Option<f64>,
+    /// Tensor bytes that clients sent.
+    pub bytes_up: u64,
+    /// Tensor bytes that clients were sent.
+    pub bytes_down: u64,
+    /// How long the round took, evaluation included.
+    pub seconds: f64,
+}
+
+/// One client's failure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The client.
+    pub client: ClientName,
+    /// Why.
+    pub reason: String,
+}
+
+/// Failures beyond these are counted, not listed.
+const LISTED_FAILURES: usize = 20;
+
+impl RoundRecord {
+    pub(crate) fn fail(&mut self, client: &ClientName, reason: &Rejection) {
+        *self.failed.entry(reason.code().into()).or_default() += 1;
+        if self.failures.len() < LISTED_FAILURES {
+            self.failures.push(Failure {
+                client: client.clone(),
+                reason: reason.to_string(),
+            });
+        }
+    }
+
+    pub(crate) fn turn_down(&mut self, reason: &Rejection) {
+        *self.stray.entry(reason.code().into()).or_default() += 1;
+    }
+
+    pub(crate) fn test(&mut self, evaluation: &Evaluation) {
+        self.test_loss = evaluation.mean_loss();
+        self.test_accuracy = evaluation.accuracy();
+    }
+}

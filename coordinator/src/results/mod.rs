@@ -1,0 +1,220 @@
+//! The folder in which a run leaves its results:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `description.toml` | the run's description, with every default written out |
+//! | `rounds.jsonl` | a [`RoundRecord`] a line, each written when its round is over |
+//! | `model.safetensors` | the final model, each tensor under its layer's name |
+//! | `summary.json` | the [`Summary`] |
+//! | `report.html` | all of it for a person, in one page that needs nothing else |
+
+mod peak_memory;
+mod replace;
+mod report;
+mod summary;
+
+pub use summary::Summary;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use selvedge_models::{Layout, ModelError};
+use selvedge_protocols::{Description, ServerState};
+
+use self::{
+    replace::replace,
+    report::{LabelHistogram, Report},
+};
+use crate::{Outcome, RoundRecord};
+
+const DESCRIPTION: &str = "description.toml";
+const ROUNDS: &str = "rounds.jsonl";
+const MODEL: &str = "model.safetensors";
+const SUMMARY: &str = "summary.json";
+const REPORT: &str = "report.html";
+
+/// The folder in which a run leaves its results, while the run goes on.
+#[derive(Debug)]
+pub struct Results {
+    folder: PathBuf,
+    description: Description,
+    rounds: File,
+    records: Vec<RoundRecord>,
+}
+
+/// Why results could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// The folder holds a run already.
+    #[error("{} already holds the results of a run: choose another folder with --out", folder.display())]
+    Occupied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file or folder cannot be written.
+    #[error("{}: cannot be written: {error}", path.display())]
+    Unwritable {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// The final model cannot be saved.
+    #[error("the final model cannot be saved: {0}")]
+    Model(#[from] Box<ModelError>),
+}
+
+impl ResultsError {
+    /// A short, stable name for the kind of error.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Occupied { .. } => "results-occupied",
+            Self::Unwritable { .. } => "results-unwritable",
+            Self::Model(_) => "results-model",
+        }
+    }
+
+    fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Unwritable {
+            path: path.into(),
+            error,
+        }
+    }
+}
+
+/// An [`Observer`](crate::Observer) that records may end with `?`.
+impl From<ResultsError> for io::Error {
+    fn from(error: ResultsError) -> Self {
+        let kind = match &error {
+            ResultsError::Occupied { .. } => io::ErrorKind::AlreadyExists,
+            ResultsError::Unwritable { error, .. } => error.kind(),
+            ResultsError::Model(_) => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl Results {
+    /// Makes the folder, with `description.toml` and an empty `rounds.jsonl` in it.
+    ///
+    /// # Errors
+    /// When a file of a run is there already, or the folder cannot be written.
+    pub fn create(folder: &Path, description: &Description) -> Result<Self, ResultsError> {
+        let occupied = || ResultsError::Occupied {
+            folder: folder.into(),
+        };
+        let files = [DESCRIPTION, ROUNDS, MODEL, SUMMARY, REPORT];
+        if files.iter().any(|name| is_taken(&folder.join(name))) {
+            return Err(occupied());
+        }
+        fs::create_dir_all(folder).map_err(ResultsError::unwritable(folder))?;
+        // Of two runs that begin at once in one folder, this lets only one through.
+        let path = folder.join(ROUNDS);
+        let rounds = OpenOptions::new().append(true).create_new(true).open(&path);
+        let rounds = rounds.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => occupied(),
+            _ => ResultsError::Unwritable { path, error },
+        })?;
+        let results = Self {
+            folder: folder.into(),
+            description: description.clone(),
+            rounds,
+            records: Vec::new(),
+        };
+        results.write(DESCRIPTION, &description.to_toml())?;
+        Ok(results)
+    }
+
+    /// The folder for a run that was given none: `results/NAME`, or `results/NAME-2`, …, the first that is free. What
+    /// cannot stand in a folder's name everywhere becomes a hyphen.
+    pub fn free_folder(name: &str) -> PathBuf {
+        free_folder(Path::new("results"), name)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Appends a line to `rounds.jsonl`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn record(&mut self, record: &RoundRecord) -> Result<(), ResultsError> {
+        let path = self.folder.join(ROUNDS);
+        let mut append = || {
+            let mut line = serde_json::to_vec(record)?;
+            line.push(b'\n');
+            self.rounds.write_all(&line)?;
+            self.rounds.flush()
+        };
+        append().map_err(ResultsError::unwritable(&path))?;
+        self.records.push(record.clone());
+        Ok(())
+    }
+
+    /// Writes the model, the summary and the report of a run that is over, however it ended and after however many
+    /// rounds. `histogram` says how many examples of each class each client holds (clients × classes); `seconds` is how
+    /// long the run took.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn finish(
+        self,
+        outcome: Outcome,
+        layout: &Layout,
+        state: &ServerState,
+        histogram: Option<&[Vec<u64>]>,
+        seconds: f64,
+    ) -> Result<Summary, ResultsError> {
+        state
+            .weights
+            .save(layout, &self.folder.join(MODEL))
+            .map_err(Box::new)?;
+        let summary = Summary::new(&self.records, outcome, &state.weights, seconds);
+        let json = serde_json::to_string_pretty(&summary).map_err(io::Error::from);
+        let json = json.map_err(ResultsError::unwritable(&self.folder.join(SUMMARY)))?;
+        self.write(SUMMARY, &(json + "\n"))?;
+
+        let report = Report {
+            description: &self.description,
+            parameters: state.weights.parameters.len(),
+            summary: &summary,
+            records: &self.records,
+            histogram: histogram.and_then(LabelHistogram::new),
+        };
+        self.write(REPORT, &report.to_html())?;
+        Ok(summary)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), ResultsError> {
+        let path = self.folder.join(name);
+        replace(&path, text.as_bytes()).map_err(ResultsError::unwritable(&path))
+    }
+}
+
+/// Whether something is there, be it a link that leads nowhere.
+fn is_taken(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn free_folder(parent: &Path, name: &str) -> PathBuf {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = name.chars().take(64).collect();
+    let name = name.replace(|c| !allowed(c), "-");
+    let name = match name.trim_matches(['.', '-']) {
+        "" => "run",
+        name => name,
+    };
+    let numbered = (2u64..).map(|number| parent.join(format!("{name}-{number}")));
+    let mut folders = std::iter::once(parent.join(name)).chain(numbered);
+    folders
+        .find(|folder| !is_taken(folder))
+        .unwrap_or_else(|| parent.join(name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,645 @@
+//! The round engine, driven by hand with a clock of the test's own.
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use selvedge_coordinator::{
+    Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector,
+};
+use selvedge_models::Weights;
+use selvedge_protocols::{
+    ClientName, Description, Update,
+    message::{Evaluation, Task},
+    sections::{Section, packed_bytes},
+    update::{Rejection, SealedUpdate, TrainingReport},
+};
+
+/// A model of six parameters.
+const DESCRIPTION: &str = r#"
+rounds = 2
+clients = 4
+data = { source = "fashion-mnist-small" }
+model = { input = [2], layers = [{ kind = "dense", units = 2 }] }
+training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+cohort = { deadline_seconds = 100.0 }
+network = { idle_seconds = 10.0, wait_seconds = 1000.0 }
+"#;
+
+/// An engine, its clock, and what it has asked for.
+struct Run {
+    engine: Engine,
+    now: Duration,
+    asked: Vec<(ClientName, u32, Task)>,
+    receive: Vec<(ClientName, u32, Arc<Inspector>)>,
+    answers: Vec<(ClientName, u32, Result<(), Rejection>)>,
+    tests: Vec<u32>,
+    records: Vec<RoundRecord>,
+    outcome: Option<Outcome>,
+}
+
+fn client(index: usize) -> ClientName {
+    ClientName::numbered(index)
+}
+
+fn report(examples: u64) -> TrainingReport {
+    TrainingReport {
+        examples,
+        steps: examples,
+        loss: (examples > 0).then_some(0.5),
+    }
+}
+
+fn update(value: f32, examples: u64) -> SealedUpdate {
+    SealedUpdate {
+        report: report(examples),
+        sections: vec![Section::new("parameters", vec![value; 6])],
+    }
+}
+
+impl Run {
+    /// A run whose clients are yet to join.
+    fn new(set: &[&str]) -> Self {
+        Self::with_window(set, 8)
+    }
+
+    fn with_window(set: &[&str], window: usize) -> Self {
+        let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
+        let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
+        let layout = description.model.layout().unwrap();
+        let initial = Weights {
+            parameters: vec![1.0; 6],
+            buffers: vec![],
+        };
+        let engine = Engine::new(
+            description,
+            &layout,
+            initial,
+            Roster::Joined(Default::default()),
+            window,
+        );
+        Self {
+            engine,
+            now: Duration::ZERO,
+            asked: vec![],
+            receive: vec![],
+            answers: vec![],
+            tests: vec![],
+            records: vec![],
+            outcome: None,
+        }
+    }
+
+    /// A run with all its clients, in its first round.
+    fn started(set: &[&str]) -> Self {
+        let mut run = Self::new(set);
+        run.join_all();
+        run
+    }
+
+    fn join_all(&mut self) {
+        for index in 0..self.engine.clients_needed() {
+            self.event(Event::Joined(client(index)));
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        for action in self.engine.handle(self.now, event) {
+            match action {
+                Action::Ask {
+                    client,
+                    round,
+                    task,
+                    ..
+                } => self.asked.push((client, round, task)),
+                Action::Receive {
+                    client,
+                    round,
+                    inspector,
+                } => self.receive.push((client, round, inspector)),
+                Action::Answer {
+                    client,
+                    round,
+                    verdict,
+                } => self.answers.push((client, round, verdict)),
+                Action::Test { round, .. } => self.tests.push(round),
+                Action::Record(record) => self.records.push(record),
+                Action::Finish(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn offer(&mut self, index: usize, round: u32, update: &SealedUpdate) {
+        let sections: Vec<_> = update.sections.iter().map(Section::header).collect();
+        let bytes = packed_bytes(&sections).unwrap();
+        self.event(Event::Offered {
+            client: client(index),
+            round,
+            report: update.report,
+            sections,
+            bytes,
+        });
+    }
+
+    /// Delivers the update of a client whose turn it is.
+    fn deliver(&mut self, index: usize, update: SealedUpdate) {
+        let at = self
+            .receive
+            .iter()
+            .position(|(name, ..)| *name == client(index))
+            .unwrap();
+        let (client, round, inspector) = self.receive.remove(at);
+        let update: Result<Update, Rejection> = inspector.open(update);
+        self.event(Event::Received {
+            client,
+            round,
+            update,
+        });
+    }
+
+    /// A client offers an update and it is received at once.
+    fn send(&mut self, index: usize, round: u32, update: SealedUpdate) {
+        self.offer(index, round, &update);
+        self.deliver(index, update);
+    }
+
+    /// The test set's evaluation, whenever it is due.
+    fn test(&mut self) {
+        let round = self.tests.pop().unwrap();
+        self.event(Event::Tested {
+            round,
+            evaluation: Some(Evaluation {
+                examples: 4,
+                correct: 3,
+                loss: 2.0,
+            }),
+        });
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.event(Event::Tick);
+    }
+
+    fn parameter(&self) -> f32 {
+        self.engine.state().weights.parameters[0]
+    }
+
+    fn verdict(&self) -> &Result<(), Rejection> {
+        &self.answers.last().unwrap().2
+    }
+}
+
+#[test]
+fn a_run_goes_through_its_rounds_and_ends() {
+    let mut run = Run::started(&[]);
+    for round in 1..=2 {
+        assert_eq!(
+            run.asked
+                .drain(..)
+                .filter(|asked| *asked == (asked.0.clone(), round, Task::Train))
+                .count(),
+            4
+        );
+        for index in 0..4 {
+            run.send(index, round, update(round as f32 * 10.0 + index as f32, 1));
+        }
+        run.test();
+        let record = run.records.last().unwrap();
+        assert_eq!(
+            (
+                record.round,
+                record.selected,
+                record.completed,
+                record.applied
+            ),
+            (round, 4, 4, true)
+        );
+        assert_eq!(
+            (record.test_accuracy, record.test_loss, record.train_loss),
+            (Some(0.75), Some(0.5), Some(0.5))
+        );
+        assert_eq!((record.bytes_down, record.bytes_up), (4 * 24, 4 * 24));
+        assert_eq!(run.parameter(), round as f32 * 10.0 + 1.5);
+    }
+    assert_eq!(run.outcome, Some(Outcome::Completed));
+    assert_eq!(run.engine.next_deadline(), None);
+}
+
+#[test]
+fn the_run_waits_for_its_clients_and_gives_up_in_the_end() {
+    let mut run = Run::new(&[]);
+    run.event(Event::Joined(client(0)));
+    run.event(Event::Joined(client(0)));
+    assert_eq!(run.engine.clients(), 1);
+    assert!(run.asked.is_empty());
+    assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(1000)));
+    run.wait(999);
+    assert_eq!(run.outcome, None);
+    run.wait(1);
+    assert_eq!(run.outcome, Some(Outcome::TooFewClients));
+}
+
+#[test]
+fn a_client_that_vanishes_costs_its_update_not_the_round() {
+    let mut run = Run::started(&[]);
+    for index in 0..3 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.event(Event::Left {
+        client: client(3),
+        for_good: false,
+    });
+    assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(10)));
+    run.wait(10);
+    run.test();
+    assert_eq!(
+        (run.records[0].completed, run.records[0].applied),
+        (3, true)
+    );
+    assert_eq!(run.records[0].failed["disconnected"], 1);
+    assert_eq!(run.records[0].failures[0].client, client(3));
+    // The next round goes on with those who are there.
+    assert_eq!(
+        run.asked.iter().filter(|(_, round, _)| *round == 2).count(),
+        3
+    );
+}
+
+#[test]
+fn a_client_that_comes_back_in_time_is_asked_again() {
+    let mut run = Run::started(&[]);
+    run.offer(2, 1, &update(4.0, 1));
+    run.event(Event::Left {
+        client: client(2),
+        for_good: false,
+    });
+    run.asked.clear();
+    run.wait(9);
+    run.event(Event::Joined(client(2)));
+    assert_eq!(run.asked, [(client(2), 1, Task::Train)]);
+    run.wait(60);
+    run.receive.clear();
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!(
+        (run.records[0].completed, run.records[0].failed.len()),
+        (4, 0)
+    );
+}
+
+#[test]
+fn a_client_that_leaves_for_good_is_not_waited_for() {
+    let mut run = Run::started(&[]);
+    for index in 0..3 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.event(Event::Left {
+        client: client(3),
+        for_good: true,
+    });
+    run.test();
+    assert_eq!(run.records[0].failed["disconnected"], 1);
+}
+
+#[test]
+fn the_deadline_fires_when_not_one_more_update_comes() {
+    let mut run = Run::started(&[]);
+    run.send(0, 1, update(2.0, 1));
+    run.send(1, 1, update(4.0, 1));
+    assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(100)));
+    run.wait(100);
+    run.test();
+    assert_eq!(
+        (run.records[0].completed, run.records[0].failed["deadline"]),
+        (2, 2)
+    );
+    assert_eq!(run.parameter(), 3.0);
+    // What comes now is for a round that is over.
+    run.offer(3, 1, &update(9.0, 1));
+    assert_eq!(
+        *run.verdict(),
+        Err(Rejection::WrongRound { update: 1, now: 2 })
+    );
+}
+
+#[test]
+fn an_offer_made_in_time_has_one_more_deadline_to_be_received() {
+    let mut run = Run::started(&["cohort.quorum=1.0"]);
+    for index in 0..4 {
+        run.offer(index, 1, &update(4.0, 1));
+    }
+    run.wait(150);
+    for index in 0..3 {
+        run.deliver(index, update(4.0, 1));
+    }
+    run.wait(50);
+    run.test();
+    assert_eq!(
+        (run.records[0].completed, run.records[0].failed["deadline"]),
+        (3, 1)
+    );
+}
+
+#[test]
+fn below_the_quorum_the_model_stays_and_the_record_says_so() {
+    let mut run = Run::started(&["cohort.quorum=0.75"]);
+    run.send(0, 1, update(2.0, 1));
+    run.send(1, 1, update(4.0, 1));
+    run.wait(100);
+    run.test();
+    let record = &run.records[0];
+    assert!(!record.applied);
+    assert_eq!(
+        record.note.as_deref(),
+        Some("2 of 4 clients answered, 3 were needed: the model stays as it was")
+    );
+    assert_eq!(run.parameter(), 1.0);
+}
+
+#[test]
+fn a_client_without_examples_is_counted_and_changes_nothing() {
+    let mut run = Run::started(&[]);
+    run.offer(0, 1, &update(f32::MAX, 0));
+    for index in 1..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!(
+        (
+            run.records[0].completed,
+            run.records[0].failed["no-examples"]
+        ),
+        (3, 1)
+    );
+    assert_eq!(run.parameter(), 4.0);
+}
+
+#[test]
+fn when_no_client_has_examples_the_round_says_so() {
+    let mut run = Run::started(&[]);
+    for index in 0..4 {
+        run.offer(index, 1, &update(4.0, 0));
+    }
+    run.test();
+    let record = &run.records[0];
+    assert_eq!(
+        (record.completed, record.applied, record.train_loss),
+        (0, false, None)
+    );
+    assert!(
+        record
+            .note
+            .as_deref()
+            .unwrap()
+            .contains("no client of the cohort holds an example")
+    );
+    assert_eq!(run.parameter(), 1.0);
+}
+
+#[test]
+fn bad_updates_are_rejected_and_counted_by_reason() {
+    let sections = |sections| SealedUpdate {
+        report: report(1),
+        sections,
+    };
+    let parameters = |values: Vec<f32>| sections(vec![Section::new("parameters", values)]);
+    let with_value = |value| parameters(vec![0.0, 0.0, value, 0.0, 0.0, 0.0]);
+    let bad = [
+        ("not-finite", with_value(f32::NAN)),
+        ("not-finite", with_value(f32::INFINITY)),
+        ("wrong-shape", parameters(vec![0.0; 5])),
+        (
+            "wrong-shape",
+            sections(vec![Section::new("weights", vec![0.0; 6])]),
+        ),
+        ("wrong-shape", sections(vec![])),
+        (
+            "wrong-shape",
+            sections(vec![
+                Section::new("parameters", vec![0.0; 6]),
+                Section::new("more", vec![]),
+            ]),
+        ),
+        (
+            "impossible-report",
+            SealedUpdate {
+                report: report(1 << 40),
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "impossible-report",
+            SealedUpdate {
+                report: TrainingReport {
+                    examples: 0,
+                    steps: 1,
+                    loss: None,
+                },
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "not-finite",
+            SealedUpdate {
+                report: TrainingReport {
+                    loss: Some(f64::NAN),
+                    ..report(1)
+                },
+                ..update(4.0, 1)
+            },
+        ),
+    ];
+    for (code, bad) in bad {
+        let mut run = Run::started(&[]);
+        run.offer(0, 1, &bad);
+        if !run.receive.is_empty() {
+            run.deliver(0, bad.clone());
+        }
+        assert_eq!(run.verdict().clone().unwrap_err().code(), code, "{bad:?}");
+        for index in 1..4 {
+            run.send(index, 1, update(4.0, 1));
+        }
+        run.test();
+        assert_eq!(
+            (run.records[0].failed[code], run.records[0].completed),
+            (1, 3),
+            "{bad:?}"
+        );
+        assert_eq!(run.parameter(), 4.0);
+    }
+}
+
+#[test]
+fn an_update_of_another_size_than_announced_is_rejected_before_it_is_received() {
+    let mut run = Run::started(&[]);
+    let sections: Vec<_> = update(4.0, 1)
+        .sections
+        .iter()
+        .map(Section::header)
+        .collect();
+    for (index, bytes) in [(0, 23), (1, 25), (2, u64::MAX)] {
+        let sections = sections.clone();
+        run.event(Event::Offered {
+            client: client(index),
+            round: 1,
+            report: report(1),
+            sections,
+            bytes,
+        });
+        assert_eq!(run.verdict().clone().unwrap_err().code(), "wrong-size");
+    }
+    assert!(run.receive.is_empty());
+}
+
+#[test]
+fn second_answers_and_answers_nobody_asked_for_are_turned_down_and_counted() {
+    let mut run = Run::started(&["cohort.size=3"]);
+    let selected: Vec<usize> = run
+        .asked
+        .iter()
+        .map(|(name, ..)| name.number().unwrap())
+        .collect();
+    let other = (0..4).find(|index| !selected.contains(index)).unwrap();
+
+    run.offer(other, 1, &update(9.0, 1));
+    assert_eq!(*run.verdict(), Err(Rejection::NotSelected));
+    run.send(selected[0], 1, update(4.0, 1));
+    run.offer(selected[0], 1, &update(9.0, 1));
+    assert_eq!(*run.verdict(), Err(Rejection::Duplicate));
+    run.offer(selected[1], 7, &update(9.0, 1));
+    assert_eq!(
+        *run.verdict(),
+        Err(Rejection::WrongRound { update: 7, now: 1 })
+    );
+
+    run.send(selected[1], 1, update(4.0, 1));
+    run.send(selected[2], 1, update(4.0, 1));
+    run.test();
+    let stray: Vec<_> = run.records[0]
+        .stray
+        .iter()
+        .map(|(code, &count)| (code.as_str(), count))
+        .collect();
+    assert_eq!(
+        stray,
+        [("duplicate", 1), ("not-selected", 1), ("wrong-round", 1)]
+    );
+    assert_eq!((run.records[0].completed, run.parameter()), (3, 4.0));
+}
+
+#[test]
+fn a_client_whose_training_fails_costs_its_update_not_the_round() {
+    let mut run = Run::started(&[]);
+    run.event(Event::Failed {
+        client: client(0),
+        round: 1,
+        reason: "out of memory".into(),
+    });
+    for index in 1..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!(run.records[0].failed["training-failed"], 1);
+    assert_eq!(
+        run.records[0].failures[0].reason,
+        "training failed: out of memory"
+    );
+}
+
+#[test]
+fn clients_evaluations_are_pooled() {
+    let mut run = Run::started(&["evaluation.by_clients=true", "evaluation.holdout=0.5"]);
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!(
+        run.asked
+            .iter()
+            .filter(|(_, _, task)| *task == Task::Evaluate)
+            .count(),
+        4
+    );
+    let counts = [(10, 10, 1.0), (30, 0, 5.0), (0, 0, 0.0)];
+    for (index, (examples, correct, loss)) in counts.into_iter().enumerate() {
+        let evaluation = Evaluation {
+            examples,
+            correct,
+            loss,
+        };
+        run.event(Event::Evaluated {
+            client: client(index),
+            round: 1,
+            evaluation,
+        });
+    }
+    let impossible = Evaluation {
+        examples: 1,
+        correct: 2,
+        loss: 0.0,
+    };
+    run.event(Event::Evaluated {
+        client: client(3),
+        round: 1,
+        evaluation: impossible,
+    });
+    let record = &run.records[0];
+    assert_eq!(
+        (record.clients_accuracy, record.clients_loss),
+        (Some(0.25), Some(0.15))
+    );
+    assert_eq!(record.failed["impossible-report"], 1);
+}
+
+#[test]
+fn a_client_that_joins_in_a_round_works_from_the_next_one_on() {
+    let mut run = Run::started(&["network.start_with=3"]);
+    run.event(Event::Joined(client(3)));
+    assert!(run.asked.iter().all(|(name, ..)| *name != client(3)));
+    for index in 0..3 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert!(run.asked.contains(&(client(3), 2, Task::Train)));
+}
+
+#[test]
+fn the_operator_ends_the_run_between_two_events() {
+    let mut run = Run::started(&[]);
+    run.send(0, 1, update(2.0, 1));
+    run.event(Event::Stop);
+    assert_eq!(run.outcome, Some(Outcome::Stopped));
+    assert_eq!((run.parameter(), run.engine.next_deadline()), (1.0, None));
+    run.outcome = None;
+    run.event(Event::Stop);
+    assert_eq!(run.outcome, None);
+}
+
+proptest! {
+    #[test]
+    fn whoever_is_quick_the_model_is_the_same(
+        order in Just((0..6).collect::<Vec<usize>>()).prop_shuffle(),
+        values in prop::collection::vec(-1e3f32..1e3, 6),
+        window in 1usize..8,
+    ) {
+        let model = |order: &[usize], window| {
+            let mut run = Run::with_window(&["clients=6"], window);
+            run.join_all();
+            let updates: Vec<_> = (0..6).map(|index| update(values[index], index as u64 + 1)).collect();
+            for &index in order {
+                run.offer(index, 1, &updates[index]);
+                // As they are asked for, the last first.
+                while let Some(index) = run.receive.last().and_then(|(name, ..)| name.number()) {
+                    assert!(run.receive.len() <= window);
+                    run.deliver(index, updates[index].clone());
+                }
+            }
+            run.test();
+            assert_eq!(run.records[0].completed, 6);
+            run.parameter().to_bits()
+        };
+        prop_assert_eq!(model(&order, window), model(&[0, 1, 2, 3, 4, 5], 8));
+    }
+}
