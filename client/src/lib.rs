@@ -1,1 +1,5 @@
-//! Trains on a device: the agent, its kept state, the QUIC client.
+//! Trains on a device: local training, the agent, its kept state, the QUIC client.
+
+pub mod trainer;
+
+pub use trainer::{Examples, Trainer};

@@ -1,1 +1,5 @@
 //! Whole federations in one process.
+
+pub mod simulation;
+
+pub use simulation::{Simulation, SimulationError};
