@@ -1,0 +1,59 @@
+//! The commands, a file each.
+
+mod certs;
+mod check;
+mod data;
+mod init;
+mod model;
+mod run;
+mod simulate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What a command fails with: an error that tells a person what was wrong.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// Federated and split learning: run a federation, simulated or over the network, from one description.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+pub(crate) struct Selvedge {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write a commented description of a run
+    Init(init::Init),
+    /// Check a description, and show it with every default filled in
+    Check(check::Check),
+    /// Simulate a federation in this process
+    Simulate(simulate::Simulate),
+    /// Make the certificates that coordinator and clients know one another by
+    Certs(certs::Certs),
+    /// Fetch data sets, and show how they are dealt to clients
+    Data(data::Data),
+    /// Show models
+    Model(model::Model),
+}
+
+impl Selvedge {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self.command {
+            Command::Init(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Simulate(command) => command.run(),
+            Command::Certs(command) => command.run(),
+            Command::Data(command) => command.run(),
+            Command::Model(command) => command.run(),
+        }
+    }
+}
+
+/// Prints a result. A reader that has gone away (`selvedge … | head`) is no error.
+pub(crate) fn print(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

@@ -1,0 +1,110 @@
+//! What all commands share that have to do with a description.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use selvedge_coordinator::{
+    Outcome,
+    results::{Results, ResultsError, Summary},
+};
+use selvedge_protocols::{
+    Description, Seed,
+    description::{DescriptionError, EXAMPLE, Override},
+};
+
+use super::{Failure, print};
+
+/// Changes to a description.
+#[derive(Args)]
+pub(crate) struct Changes {
+    /// Set one key, such as `cohort.size=5`; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<Override>,
+    /// The run's seed, instead of the description's
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl Changes {
+    /// Reads `file`, or the built-in example when there is none, with the changes made.
+    pub(crate) fn read(&self, file: Option<&Path>) -> Result<Description, DescriptionError> {
+        let mut description = match file {
+            Some(file) => Description::read(file, &self.set)?,
+            None => Description::parse(EXAMPLE, "the built-in example", &self.set)?,
+        };
+        if let Some(seed) = self.seed {
+            description.seed = Seed(seed);
+        }
+        Ok(description)
+    }
+}
+
+/// The folder that paths in a description are relative to: the one that the description is in.
+pub(crate) fn base(file: Option<&Path>) -> PathBuf {
+    file.and_then(Path::parent)
+        .map(Path::to_owned)
+        .unwrap_or_default()
+}
+
+/// Where results go, and what is said meanwhile.
+#[derive(Args)]
+pub(crate) struct Output {
+    /// The folder of results [default: results/NAME]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// Print the summary as JSON, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// The folder of results for a run that begins.
+    pub(crate) fn results(&self, description: &Description) -> Result<Results, ResultsError> {
+        let folder = self
+            .out
+            .clone()
+            .unwrap_or_else(|| Results::free_folder(&description.name));
+        Results::create(&folder, description)
+    }
+
+    /// Tells how a run ended; the exit code says it too.
+    pub(crate) fn conclude(&self, summary: &Summary, folder: &Path) -> Result<ExitCode, Failure> {
+        if self.json {
+            print(serde_json::to_string(summary)?);
+        } else if !self.quiet {
+            let ended = match summary.outcome {
+                Outcome::Completed => "done",
+                Outcome::Stopped => "stopped",
+                Outcome::TooFewClients => "ended for want of clients",
+            };
+            let accuracy = summary
+                .test_accuracy
+                .map(|accuracy| format!(", test accuracy {accuracy:.4}"));
+            let (rounds, accuracy, seconds) = (
+                summary.rounds,
+                accuracy.unwrap_or_default(),
+                summary.seconds,
+            );
+            print(format_args!(
+                "{ended} after {rounds} rounds and {seconds:.1} s{accuracy}"
+            ));
+            let report = folder.join("report.html");
+            print(format_args!(
+                "model, rounds and report are saved: {}",
+                report.display()
+            ));
+        }
+        Ok(match summary.outcome {
+            Outcome::Completed => ExitCode::SUCCESS,
+            Outcome::TooFewClients => ExitCode::FAILURE,
+            // As a shell reports a command that was interrupted.
+            Outcome::Stopped => ExitCode::from(130),
+        })
+    }
+}

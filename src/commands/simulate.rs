@@ -1,0 +1,85 @@
+//! `selvedge simulate`: a whole federation in this process.
+
+use std::{
+    io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant,
+};
+
+use clap::Args;
+use crossbeam_channel::bounded;
+use selvedge_coordinator::Progress;
+use selvedge_protocols::Purpose;
+use selvedge_simulations::Simulation;
+
+use super::{
+    Failure,
+    run::{Changes, Output, base},
+};
+use crate::progress::Display;
+
+#[derive(Args)]
+pub(crate) struct Simulate {
+    /// The description [default: the built-in example]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    changes: Changes,
+    #[command(flatten)]
+    output: Output,
+    /// Threads that train clients; the results do not depend on it [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+}
+
+impl Simulate {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let started = Instant::now();
+        let description = Arc::new(self.changes.read(self.file.as_deref())?);
+        let layout = description.model.layout()?;
+        let split = description.data.load(&base(self.file.as_deref()))?;
+        description.check_data(&split.train, "the training examples")?;
+        if let Some(test) = &split.test {
+            description.check_data(test, "the test examples")?;
+        }
+        let mut random = description.seed.stream(Purpose::Partition);
+        let partition =
+            description
+                .partition
+                .deal(&split.train, description.clients, &mut random)?;
+        let mut random = description.seed.stream(Purpose::Holdout);
+        let (shares, held_out) =
+            partition.split_holdout(description.evaluation.holdout, &mut random)?;
+        let histogram = partition.label_histogram(&split.train).ok();
+
+        let mut results = self.output.results(&description)?;
+        let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
+        let (interrupt, stop) = bounded(1);
+        ctrlc::set_handler(move || {
+            // Full means that the end was asked for already.
+            let _ = interrupt.try_send(());
+        })?;
+        let workers = self
+            .workers
+            .or_else(|| thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get);
+        let simulation = Simulation {
+            description: description.clone(),
+            train: &split.train,
+            test: split.test.as_ref(),
+            shares: &shares,
+            held_out: &held_out,
+            workers,
+            stop: Some(stop),
+        };
+        let (state, outcome) = simulation.run(&mut |progress| {
+            display.show(&progress);
+            match progress {
+                Progress::Record { record, .. } => results.record(record).map_err(io::Error::from),
+                _ => Ok(()),
+            }
+        })?;
+        display.finish();
+        let seconds = started.elapsed().as_secs_f64();
+        let folder = results.folder().to_owned();
+        let summary = results.finish(outcome, &layout, &state, histogram.as_deref(), seconds)?;
+        self.output.conclude(&summary, &folder)
+    }
+}

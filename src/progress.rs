@@ -1,0 +1,123 @@
+//! What a person sees of a run: a bar on a terminal, a line each round elsewhere.
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal, Write as _},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use selvedge_coordinator::{Progress, RoundRecord};
+
+/// Shows the progress of a run on standard error.
+pub(crate) struct Display {
+    bar: Option<ProgressBar>,
+    rounds: u32,
+    quiet: bool,
+}
+
+impl Display {
+    pub(crate) fn new(rounds: u32, quiet: bool) -> Self {
+        let bar = (!quiet && io::stderr().is_terminal()).then(|| {
+            let style =
+                ProgressStyle::with_template("{bar:30} round {pos}/{len} {msg} ({eta} left)")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::with_draw_target(Some(rounds.into()), ProgressDrawTarget::stderr())
+                .with_style(style)
+        });
+        Self { bar, rounds, quiet }
+    }
+
+    pub(crate) fn show(&mut self, progress: &Progress<'_>) {
+        match (progress, &self.bar) {
+            _ if self.quiet => {}
+            (Progress::Record { record, .. }, Some(bar)) => {
+                bar.set_position(record.round.into());
+                bar.set_message(describe(record));
+            }
+            (Progress::Record { record, .. }, None) => {
+                self.say(&format!(
+                    "round {}/{}: {}",
+                    record.round,
+                    self.rounds,
+                    describe(record)
+                ));
+            }
+            (Progress::Waiting { clients, needed }, _) => {
+                self.say(&format!(
+                    "waiting for clients: {clients} of {needed} have joined"
+                ));
+            }
+            (Progress::Notice(notice), _) => self.say(notice),
+            (Progress::Round { .. }, _) => {}
+        }
+    }
+
+    /// A line, above the bar if there is one.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.bar {
+            _ if self.quiet => {}
+            Some(bar) => bar.println(line),
+            None => drop(writeln!(io::stderr(), "{line}")),
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn describe(record: &RoundRecord) -> String {
+    let mut line = format!("{} of {} clients", record.completed, record.selected);
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(line, ", {name} {value}");
+        }
+    };
+    add(
+        "train loss",
+        record.train_loss.map(|loss| format!("{loss:.4}")),
+    );
+    add(
+        "test loss",
+        record.test_loss.map(|loss| format!("{loss:.4}")),
+    );
+    add(
+        "test accuracy",
+        record
+            .test_accuracy
+            .map(|accuracy| format!("{accuracy:.4}")),
+    );
+    add(
+        "clients' accuracy",
+        record
+            .clients_accuracy
+            .map(|accuracy| format!("{accuracy:.4}")),
+    );
+    let failed: Vec<_> = record
+        .failed
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    add("failed:", (!failed.is_empty()).then(|| failed.join(", ")));
+    add("note:", record.note.clone());
+    add("in", Some(format!("{:.1} s", record.seconds)));
+    line
+}
+
+/// Tells a person about an error that ends the command.
+pub(crate) fn report(error: &dyn std::error::Error) {
+    let mut text = format!("error: {error}");
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !said.contains(&reason) {
+            let _ = write!(text, ": {reason}");
+            said.push_str(&reason);
+        }
+        cause = error.source();
+    }
+    let _ = writeln!(io::stderr(), "{text}");
+}
