@@ -19,7 +19,7 @@ use crate::{
     layers::{Built, Declared, Description, Fault, Layer},
     layout::Initial,
     network::Mode,
-    tape::{Tape, tensors},
+    tape::{Reached, Tape, tensors},
     width::{Axis, Signal, WidthGroups},
 };
 
@@ -29,7 +29,8 @@ type Build = dyn Fn(VarBuilder<'_>) -> candle_core::Result<Box<dyn ModuleT>> + S
 ///
 /// Its variables become parameters, sorted by name; candle differentiates it. The module is built anew from its
 /// variables for every forward, so building it should be cheap. Randomness inside it (candle's dropout) is not seeded.
-/// Running statistics cannot be told from parameters: a module that asks for them is refused.
+/// Some of candle-nn's fused operations (its `LayerNorm` among them) cannot be differentiated by candle, silently; a
+/// backward in which a variable gets no gradient is an error. Running statistics cannot be told from parameters: a module that asks for them is refused.
 ///
 /// ```
 /// use candle_nn::{linear, seq};
@@ -284,9 +285,13 @@ impl Layer for Live {
     ) -> Result<(), ModelError> {
         let tape = self.tape.take().ok_or(ModelError::NothingToDifferentiate)?;
         let above = Tensor::from_slice(output_gradient, tape.output().shape(), &Device::Cpu)?;
-        let below = tape.backward(&above, sink.gradient)?;
+        let Reached { input, missed } = tape.backward(&above, sink.gradient)?;
+        if let Some(missed) = missed {
+            let name = self.variables[missed].0.clone();
+            return Err(ModelError::NotDifferentiated { name });
+        }
         if let Some(input_gradient) = input_gradient {
-            input_gradient.copy_from_slice(&below.flatten_all()?.to_vec1::<f32>()?);
+            input_gradient.copy_from_slice(&input.flatten_all()?.to_vec1::<f32>()?);
         }
         self.tape = Some(tape);
         Ok(())

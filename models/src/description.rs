@@ -195,6 +195,8 @@ pub(crate) struct Built {
     pub(crate) chain: Chain,
     pub(crate) layout: Layout,
     pub(crate) output: Signal,
+    /// How each layer's output can be thinned.
+    pub(crate) widths: Vec<Axis>,
 }
 
 impl Built {
@@ -228,6 +230,8 @@ impl Built {
         let output = last.output.clone();
         groups.fix(output.width);
         let (units, number) = groups.number();
+        let stages = chain.stages().iter();
+        let widths = stages.map(|stage| number(stage.output.width)).collect();
         let entries = |declared: Vec<Declared>| {
             let mut offset = 0;
             let entry = |tensor: Declared| {
@@ -259,6 +263,7 @@ impl Built {
             chain,
             layout,
             output,
+            widths,
         })
     }
 }

@@ -45,6 +45,15 @@ pub enum ModelError {
     /// `backward` without a `forward` before it.
     #[error("backward needs a forward before it")]
     NothingToDifferentiate,
+    /// Candle found no way from a module's output to one of its variables.
+    #[error(
+        "no gradient reaches the module's variable `{name}`: an operation after it, such as candle-nn's LayerNorm, \
+         cannot be differentiated by candle, or it is not used"
+    )]
+    NotDifferentiated {
+        /// The variable.
+        name: String,
+    },
     /// A batch without examples.
     #[error("the batch is empty")]
     EmptyBatch,

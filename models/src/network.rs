@@ -82,6 +82,7 @@ impl Network {
             chain,
             layout,
             output,
+            ..
         } = built;
         let (parameters, buffers) = (layout.parameter_count(), layout.buffer_count());
         Ok(Self {
@@ -230,7 +231,7 @@ impl Network {
             Way::Definitions(Some(tape)) => {
                 fits(tape.output().elem_count())?;
                 let above = above.reshape(tape.output().shape())?;
-                Ok(Some(tape.backward(&above, &mut self.gradient)?))
+                Ok(Some(tape.backward(&above, &mut self.gradient)?.input))
             }
             Way::Kernels(None) | Way::Definitions(None) => Err(ModelError::NothingToDifferentiate),
         }

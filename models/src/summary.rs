@@ -48,18 +48,23 @@ impl ModelDescription {
     /// The model at a glance.
     pub fn summary(&self) -> Result<Summary, ModelError> {
         let built = self.build()?;
-        let layers = built.chain.stages().iter().map(|stage| LayerSummary {
-            place: stage.place.clone(),
-            kind: stage.kind,
-            input: stage.input.shape.clone(),
-            output: stage.output.shape.clone(),
-            parameters: stage.parameters.len(),
-            operations: stage.operations,
-            width: match stage.output.width {
-                Axis::Group { group, .. } => Some(group),
-                Axis::Fixed => None,
-            },
-        });
+        let layers = built
+            .chain
+            .stages()
+            .iter()
+            .zip(&built.widths)
+            .map(|(stage, width)| LayerSummary {
+                place: stage.place.clone(),
+                kind: stage.kind,
+                input: stage.input.shape.clone(),
+                output: stage.output.shape.clone(),
+                parameters: stage.parameters.len(),
+                operations: stage.operations,
+                width: match width {
+                    Axis::Group { group, .. } => Some(*group),
+                    Axis::Fixed => None,
+                },
+            });
         Ok(Summary {
             layers: layers.collect(),
             parameters: built.layout.parameter_count(),

@@ -52,28 +52,40 @@ impl Tape {
         &self.output
     }
 
-    /// The vector-Jacobian product: adds the parameters' gradient to `gradient`, gives the input's.
+    /// The vector-Jacobian product: adds the parameters' gradient to `gradient`.
     pub(crate) fn backward(
         &self,
         output_gradient: &Tensor,
         gradient: &mut [f32],
-    ) -> candle_core::Result<Tensor> {
+    ) -> candle_core::Result<Reached> {
         // Candle differentiates scalars only; the gradient of <y, v> is the product of v with the Jacobian.
         let gradients = (&self.output * output_gradient)?.sum_all()?.backward()?;
+        let mut missed = None;
         let mut rest = gradient;
-        for parameter in &self.parameters {
+        for (index, parameter) in self.parameters.iter().enumerate() {
             let (these, others) = rest.split_at_mut(parameter.elem_count());
             rest = others;
-            if let Some(computed) = gradients.get(parameter) {
-                let computed = computed.flatten_all()?.to_vec1::<f32>()?;
-                for (sum, value) in these.iter_mut().zip(computed) {
-                    *sum += value;
-                }
+            let Some(computed) = gradients.get(parameter) else {
+                missed = missed.or(Some(index));
+                continue;
+            };
+            let computed = computed.flatten_all()?.to_vec1::<f32>()?;
+            for (sum, value) in these.iter_mut().zip(computed) {
+                *sum += value;
             }
         }
-        match gradients.get(&self.input) {
-            Some(computed) => Ok(computed.clone()),
-            None => self.input.zeros_like(),
-        }
+        let input = match gradients.get(&self.input) {
+            Some(computed) => computed.clone(),
+            None => self.input.zeros_like()?,
+        };
+        Ok(Reached { input, missed })
     }
+}
+
+/// What a backward came to, besides the parameters' gradient.
+pub(crate) struct Reached {
+    /// The gradient at the input; 0 where none came through.
+    pub(crate) input: Tensor,
+    /// The first parameter to which no gradient came.
+    pub(crate) missed: Option<usize>,
 }
