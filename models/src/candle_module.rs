@@ -285,7 +285,7 @@ impl Layer for Live {
     ) -> Result<(), ModelError> {
         let tape = self.tape.take().ok_or(ModelError::NothingToDifferentiate)?;
         let above = Tensor::from_slice(output_gradient, tape.output().shape(), &Device::Cpu)?;
-        let Reached { input, missed } = tape.backward(&above, sink.gradient)?;
+        let Reached { input, missed } = tape.backward(&above, sink.begun())?;
         if let Some(missed) = missed {
             let name = self.variables[missed].0.clone();
             return Err(ModelError::NotDifferentiated { name });

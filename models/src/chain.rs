@@ -27,10 +27,13 @@ impl Values<'_> {
     }
 }
 
-/// Where the gradient of a layer's parameters goes: it is added to `gradient`.
+/// Where the gradient of a layer's parameters goes.
 pub(crate) struct Sink<'a> {
     pub(crate) parameters: &'a [f32],
+    /// The gradient so far.
     pub(crate) gradient: &'a mut [f32],
+    /// What the gradient so far counts: 1, or 0 where it is yet to begin (it then holds anything).
+    pub(crate) keep: f32,
 }
 
 impl<'a> Sink<'a> {
@@ -38,22 +41,34 @@ impl<'a> Sink<'a> {
         Sink {
             parameters: &self.parameters[stage.parameters.clone()],
             gradient: &mut self.gradient[stage.parameters.clone()],
+            keep: self.keep,
         }
+    }
+
+    /// The gradient, to add to: where it is yet to begin, it is 0.
+    pub(crate) fn begun(self) -> &'a mut [f32] {
+        if self.keep == 0.0 {
+            self.gradient.fill(0.0);
+        }
+        self.gradient
     }
 
     /// The sinks of the first `parameters` parameters and of the others.
     pub(crate) fn split_at(self, parameters: usize) -> (Sink<'a>, Sink<'a>) {
+        let keep = self.keep;
         let (one, other) = self.parameters.split_at(parameters);
         let (one_gradient, other_gradient) = self.gradient.split_at_mut(parameters);
         let one = Sink {
             parameters: one,
             gradient: one_gradient,
+            keep,
         };
         (
             one,
             Sink {
                 parameters: other,
                 gradient: other_gradient,
+                keep,
             },
         )
     }

@@ -35,6 +35,8 @@ pub struct Network {
     device: Device,
     parameters: Vec<f32>,
     gradient: Vec<f32>,
+    /// Whether a gradient has been summed since it was last forgotten; until then `gradient` holds anything.
+    begun: bool,
     buffers: Vec<f32>,
     way: Way,
 }
@@ -93,6 +95,7 @@ impl Network {
             device: device.clone(),
             parameters: vec![0.0; parameters],
             gradient: vec![0.0; parameters],
+            begun: false,
             buffers: vec![0.0; buffers],
             way,
         })
@@ -217,6 +220,7 @@ impl Network {
                 let sink = Sink {
                     parameters: &self.parameters,
                     gradient: &mut self.gradient,
+                    keep: if self.begun { 1.0 } else { 0.0 },
                 };
                 on_slice(input, |input| {
                     on_slice(&above, |above| {
@@ -224,6 +228,7 @@ impl Network {
                             .backward(sink, input, above, below.as_deref_mut())
                     })
                 })???;
+                self.begun = true;
                 Ok(below
                     .map(|below| Tensor::from_vec(below, input.shape(), &self.device))
                     .transpose()?)
@@ -231,6 +236,7 @@ impl Network {
             Way::Definitions(Some(tape)) => {
                 fits(tape.output().elem_count())?;
                 let above = above.reshape(tape.output().shape())?;
+                begin(&mut self.begun, &mut self.gradient);
                 Ok(Some(tape.backward(&above, &mut self.gradient)?.input))
             }
             Way::Kernels(None) | Way::Definitions(None) => Err(ModelError::NothingToDifferentiate),
@@ -239,13 +245,22 @@ impl Network {
 
     /// Forgets the gradient summed so far.
     pub fn zero_gradient(&mut self) {
-        self.gradient.fill(0.0);
+        self.begun = false;
     }
 
     /// Gives the flat parameters and their flat gradient, to change the one by the other.
     pub fn update(&mut self, f: impl FnOnce(&mut [f32], &mut [f32])) -> Result<(), ModelError> {
+        begin(&mut self.begun, &mut self.gradient);
         f(&mut self.parameters, &mut self.gradient);
         Ok(())
+    }
+}
+
+/// Makes a gradient that has not begun 0.
+fn begin(begun: &mut bool, gradient: &mut [f32]) {
+    if !*begun {
+        gradient.fill(0.0);
+        *begun = true;
     }
 }
 

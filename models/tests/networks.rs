@@ -56,6 +56,35 @@ fn backward_needs_a_forward_and_a_gradient_of_its_outputs_size() {
 }
 
 #[test]
+fn a_forgotten_gradient_is_zero_until_the_next_backward_and_then_only_that_one() {
+    let layers = "{ kind = 'conv2d', channels = 2, kernel = 2 }, { kind = 'batch-norm' }, { kind = 'flatten' }, \
+                  { kind = 'residual', layers = [{ kind = 'dense', units = 8 }] }, { kind = 'dense', units = 3 }";
+    let mut network = live(&format!("input = [1, 3, 3]\nlayers = [{layers}]"));
+    let input = Tensor::arange(0f32, 18.0, &Device::Cpu)
+        .unwrap()
+        .reshape((2, 1, 3, 3))
+        .unwrap();
+    let above = Tensor::new(&[[1f32, -1.0, 0.5], [0.0, 2.0, 1.0]], &Device::Cpu).unwrap();
+    let gradient = |network: &mut Network| {
+        let mut copy = vec![];
+        network
+            .update(|_, gradient| copy = gradient.to_vec())
+            .unwrap();
+        copy
+    };
+    network.forward(&input, &mut Mode::Evaluate).unwrap();
+    network.backward(&above).unwrap();
+    let once = gradient(&mut network);
+    assert!(once.iter().any(|value| *value != 0.0));
+    network.zero_gradient();
+    assert!(gradient(&mut network).iter().all(|value| *value == 0.0));
+    network.backward(&above.affine(3.0, 0.0).unwrap()).unwrap();
+    network.zero_gradient();
+    network.backward(&above).unwrap();
+    assert_eq!(gradient(&mut network), once);
+}
+
+#[test]
 fn weights_of_another_model_are_refused() {
     let mut network = live("input = [3]\nlayers = [{ kind = 'batch-norm' }]");
     let weights = network.weights().unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Everything here runs on one thread: parallelism is across clients.
 
+pub(crate) mod dots;
 pub(crate) mod matrix;
 pub(crate) mod patches;
 pub(crate) mod sums;

@@ -1,7 +1,5 @@
 //! The patches a convolution looks at, gathered into the columns of a matrix, and scattered back.
 
-use candle_core::Tensor;
-
 /// Which patches of an image a square window visits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Patches {
@@ -14,6 +12,9 @@ pub(crate) struct Patches {
     pub(crate) out_height: usize,
     pub(crate) out_width: usize,
 }
+
+/// Values copied at a time; buffers have room for one copy beyond their end.
+const COPY: usize = 16;
 
 impl Patches {
     /// Values of one image.
@@ -32,136 +33,175 @@ impl Patches {
     }
 
     /// Whether the matrix of patches is the image itself.
-    pub(crate) fn is_image(&self) -> bool {
+    fn is_image(&self) -> bool {
         self.kernel == 1 && self.stride == 1 && self.padding == 0
     }
 
-    /// Writes the `patch x places` matrix of an image's patches; what lies in the padding is 0.
-    pub(crate) fn gather(&self, image: &[f32], columns: &mut [f32]) {
-        self.each_row(|row, image_row, visit| {
-            let row = &mut columns[row];
-            let Some(image_row) = image_row else {
-                return row.fill(0.0);
-            };
-            let image_row = &image[image_row];
-            row[..visit.first].fill(0.0);
-            row[visit.first + visit.count..].fill(0.0);
-            let row = &mut row[visit.first..visit.first + visit.count];
-            if self.stride == 1 {
-                row.copy_from_slice(&image_row[visit.start..visit.start + visit.count]);
-            } else {
-                for (value, source) in row
-                    .iter_mut()
-                    .zip(image_row[visit.start..].iter().step_by(self.stride))
-                {
-                    *value = *source;
-                }
-            }
-        });
+    /// Width and height of an image with its padding.
+    fn padded(&self) -> (usize, usize) {
+        (
+            self.width + 2 * self.padding,
+            self.height + 2 * self.padding,
+        )
     }
 
-    /// Adds each value of a `patch x places` matrix to the pixel it came from: the transpose of [`gather`](Self::gather).
-    pub(crate) fn scatter(&self, columns: &[f32], image: &mut [f32]) {
-        self.each_row(|row, image_row, visit| {
-            let Some(image_row) = image_row else { return };
-            let image_row = &mut image[image_row];
-            let row = &columns[row][visit.first..visit.first + visit.count];
-            if self.stride == 1 {
-                for (pixel, value) in image_row[visit.start..visit.start + visit.count]
-                    .iter_mut()
-                    .zip(row)
-                {
-                    *pixel += value;
-                }
-            } else {
-                for (pixel, value) in image_row[visit.start..]
-                    .iter_mut()
-                    .step_by(self.stride)
-                    .zip(row)
-                {
-                    *pixel += value;
-                }
-            }
-        });
-    }
-
-    /// In candle's operations: the `[images, channels, places, window]` pixels under the window; without padding only.
-    pub(crate) fn windows(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let place = |place| (place / self.out_width, place % self.out_width);
-        let pixel = |(row, column)| {
-            let rows = (0..self.kernel).map(move |y| (row * self.stride + y) * self.width);
-            let columns =
-                move |start| (0..self.kernel).map(move |x| start + column * self.stride + x);
-            rows.flat_map(columns).map(|pixel| pixel as u32)
+    /// Where the rows of an image begin in the padded one.
+    fn rows(&self) -> impl Iterator<Item = usize> + use<> {
+        let (padding, height) = (self.padding, self.height);
+        let (padded_width, padded_height) = self.padded();
+        let row = move |row| {
+            let (channel, y) = (row / height, row % height);
+            (channel * padded_height + y + padding) * padded_width + padding
         };
-        let pixels: Vec<u32> = (0..self.places()).map(place).flat_map(pixel).collect();
-        let pixels = Tensor::new(pixels, images.device())?;
-        let flat = images.flatten_from(2)?.index_select(&pixels, 2)?;
-        flat.reshape(((), self.channels, self.places(), self.kernel * self.kernel))
+        (0..self.channels * height).map(row)
     }
 
-    /// In candle's operations: images with their padding, without the rows and columns that no window reaches. (Candle
-    /// cannot differentiate a convolution that leaves over other numbers of rows than of columns.)
-    pub(crate) fn extent(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let reach = |places: usize| (places - 1) * self.stride + self.kernel;
-        images
-            .pad_with_zeros(2, self.padding, self.padding)?
-            .pad_with_zeros(3, self.padding, self.padding)?
-            .narrow(2, 0, reach(self.out_height))?
-            .narrow(3, 0, reach(self.out_width))
+    /// The first pixels, in a padded image, under each of the window's pixels.
+    fn window(&self) -> impl Iterator<Item = usize> + use<> {
+        let (width, height) = self.padded();
+        let kernel = self.kernel;
+        let channels = (0..self.channels).map(move |channel| channel * height * width);
+        let rows = move |first| (0..kernel).map(move |y| first + y * width);
+        channels
+            .flat_map(rows)
+            .flat_map(move |first| (0..kernel).map(move |x| first + x))
     }
+}
 
-    /// Visits every stretch of the matrix of patches that lies in one image row: its place in the matrix, the image
-    /// row (none in the padding) and which of its pixels.
-    fn each_row(
-        &self,
-        mut f: impl FnMut(std::ops::Range<usize>, Option<std::ops::Range<usize>>, Visit),
-    ) {
+/// Scratch space in which the patches of one image after another are laid out.
+#[derive(Default)]
+pub(crate) struct Columns {
+    /// An image with its padding.
+    padded: Vec<f32>,
+    /// The `patch x places` matrix, and room for one copy.
+    columns: Vec<f32>,
+}
+
+impl Columns {
+    /// The `patch x places` matrix of an image's patches; what lies in the padding is 0.
+    pub(crate) fn gather<'a>(&'a mut self, patches: &Patches, image: &'a [f32]) -> &'a [f32] {
+        if patches.is_image() {
+            return image;
+        }
+        self.prepare(patches);
+        let rows = patches.rows().zip(image.chunks_exact(patches.width));
+        for (first, row) in rows {
+            self.padded[first..first + patches.width].copy_from_slice(row);
+        }
+        let (row_stride, out_width) = (patches.stride * patches.padded().0, patches.out_width);
         let mut at = 0;
-        for channel in 0..self.channels {
-            for ky in 0..self.kernel {
-                for kx in 0..self.kernel {
-                    let visit = self.visit(kx);
-                    for oy in 0..self.out_height {
-                        let row = at..at + self.out_width;
-                        at = row.end;
-                        let y = (oy * self.stride + ky).wrapping_sub(self.padding);
-                        let image_row = (y < self.height && visit.count > 0).then(|| {
-                            let start = (channel * self.height + y) * self.width;
-                            start..start + self.width
-                        });
-                        f(row, image_row, visit);
+        for first in patches.window() {
+            for row in 0..patches.out_height {
+                let from = &self.padded[first + row * row_stride..];
+                let into = &mut self.columns[at..];
+                if patches.stride == 1 {
+                    copy(from, into, out_width);
+                } else {
+                    let from = from.iter().step_by(patches.stride);
+                    for (value, pixel) in into[..out_width].iter_mut().zip(from) {
+                        *value = *pixel;
+                    }
+                }
+                at += out_width;
+            }
+        }
+        &self.columns[..at]
+    }
+
+    /// Adds each value of the `patch x places` matrix that `fill` writes to the pixel it came from: the transpose of
+    /// [`gather`](Self::gather). Writes the whole of `image`.
+    pub(crate) fn scatter(
+        &mut self,
+        patches: &Patches,
+        image: &mut [f32],
+        fill: impl FnOnce(&mut [f32]),
+    ) {
+        if patches.is_image() {
+            return fill(image);
+        }
+        self.prepare(patches);
+        let size = patches.patch() * patches.places();
+        fill(&mut self.columns[..size]);
+        self.padded.fill(0.0);
+        let (row_stride, out_width) = (patches.stride * patches.padded().0, patches.out_width);
+        let mut rows = self.columns[..size].chunks_exact(out_width);
+        for first in patches.window() {
+            for (row, from) in rows.by_ref().take(patches.out_height).enumerate() {
+                let into = &mut self.padded[first + row * row_stride..];
+                if patches.stride == 1 {
+                    for (pixel, value) in into[..out_width].iter_mut().zip(from) {
+                        *pixel += value;
+                    }
+                } else {
+                    for (pixel, value) in into.iter_mut().step_by(patches.stride).zip(from) {
+                        *pixel += value;
                     }
                 }
             }
         }
+        for (first, row) in patches.rows().zip(image.chunks_exact_mut(patches.width)) {
+            row.copy_from_slice(&self.padded[first..first + patches.width]);
+        }
+        self.padded.fill(0.0);
     }
 
-    /// The places at which the window's column `kx` lies inside the image.
-    fn visit(&self, kx: usize) -> Visit {
-        let first = self
-            .padding
-            .saturating_sub(kx)
-            .div_ceil(self.stride)
-            .min(self.out_width);
-        let start = first * self.stride + kx - self.padding.min(first * self.stride + kx);
-        let count = self
-            .width
-            .saturating_sub(start)
-            .div_ceil(self.stride)
-            .min(self.out_width - first);
-        Visit {
-            first,
-            start,
-            count,
+    /// Makes the buffers as large as needed, the padding 0.
+    fn prepare(&mut self, patches: &Patches) {
+        let (width, height) = patches.padded();
+        self.padded
+            .resize(patches.channels * height * width + COPY, 0.0);
+        self.columns
+            .resize(patches.patch() * patches.places() + COPY, 0.0);
+    }
+}
+
+/// Copies `count` values, and up to `COPY - 1` more that come to lie where the next copy goes.
+fn copy(from: &[f32], into: &mut [f32], count: usize) {
+    for start in (0..count).step_by(COPY) {
+        let block = into[start..].first_chunk_mut::<COPY>();
+        if let (Some(into), Some(from)) = (block, from[start..].first_chunk()) {
+            *into = *from;
         }
     }
 }
 
-/// `count` places from `first` on, the first of them at pixel `start`.
-#[derive(Clone, Copy)]
-struct Visit {
-    first: usize,
-    start: usize,
-    count: usize,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// <gather(image), columns> = <image, scatter(columns)>, for every window.
+        #[test]
+        fn scattering_is_the_transpose_of_gathering(
+            (channels, height, width) in (1usize..3, 1usize..40, 1usize..40),
+            (kernel, stride, padding) in (1usize..6, 1usize..4, 0usize..5),
+            seed in 1usize..1000,
+        ) {
+            let padding = padding.min(kernel - 1);
+            prop_assume!(height + 2 * padding >= kernel && width + 2 * padding >= kernel);
+            let out = |side: usize| (side + 2 * padding - kernel) / stride + 1;
+            let (out_height, out_width) = (out(height), out(width));
+            let patches = Patches { channels, height, width, kernel, stride, padding, out_height, out_width };
+            let whole = |index: usize| ((index * seed) % 7) as f32 - 3.0;
+            let image: Vec<f32> = (0..patches.image()).map(whole).collect();
+            let weights: Vec<f32> = (0..patches.patch() * patches.places()).map(|i| whole(i + 1)).collect();
+            let mut scratch = Columns::default();
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+            let mut scattered = vec![f32::NAN; image.len()];
+            scratch.scatter(&patches, &mut scattered, |columns| columns.copy_from_slice(&weights));
+            let gathered = scratch.gather(&patches, &image);
+            prop_assert_eq!(dot(gathered, &weights), dot(&image, &scattered));
+            // The pixel under the middle of the window.
+            let (middle, place) = (patches.patch() / 2, patches.places() / 2);
+            let (channel, within) = (middle / (kernel * kernel), middle % (kernel * kernel));
+            let y = (place / out_width * stride + within / kernel).checked_sub(padding);
+            let x = (place % out_width * stride + within % kernel).checked_sub(padding);
+            let pixel = match (y, x) {
+                (Some(y), Some(x)) if y < height && x < width => image[(channel * height + y) * width + x],
+                _ => 0.0,
+            };
+            prop_assert_eq!(gathered[middle * patches.places() + place], pixel);
+        }
+    }
 }

@@ -196,7 +196,7 @@ impl Layer for Live {
         mut input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
         let weight = &sink.parameters[..self.channels];
-        let (weight_gradient, bias_gradient) = sink.gradient.split_at_mut(self.channels);
+        let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);
         let share = self.channels as f32 / input.len() as f32;
         for (channel, &(mean, scale)) in self.statistics.iter().enumerate() {
             let rows = || {

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, uniform_by_inputs};
 use crate::{
     chain::{Sink, Values},
-    error::{LayerProblem, ModelError},
+    error::ModelError,
     kernels::{
         matrix::{Matrix, MatrixMut},
-        patches::Patches,
+        patches::{Columns, Patches},
         sums,
     },
     network::Mode,
@@ -71,7 +71,7 @@ impl Description for Conv2d {
                 channels: self.channels,
                 bias: self.bias,
                 patches,
-                columns: vec![],
+                columns: Columns::default(),
             }),
             output: Signal { shape, width },
             parameters,
@@ -86,7 +86,7 @@ struct Live {
     bias: bool,
     patches: Patches,
     /// Scratch: the patches of one image, and in backward their gradient after them.
-    columns: Vec<f32>,
+    columns: Columns,
 }
 
 impl Live {
@@ -123,24 +123,14 @@ impl Layer for Live {
         let (patch, places) = (self.patches.patch(), self.patches.places());
         let (weight, bias) = values.parameters.split_at(self.weights());
         let weight = Matrix::new(weight, self.channels, patch);
-        self.columns.resize(patch * places, 0.0);
         let images = input.chunks_exact(self.patches.image());
         for (image, output) in images.zip(output.chunks_exact_mut(self.channels * places)) {
             for (row, bias) in output.chunks_exact_mut(places).zip(bias) {
                 row.fill(*bias);
             }
-            let columns = if self.patches.is_image() {
-                image
-            } else {
-                self.patches.gather(image, &mut self.columns);
-                &self.columns
-            };
-            MatrixMut::new(output, self.channels, places).product(
-                if self.bias { 1.0 } else { 0.0 },
-                1.0,
-                weight,
-                Matrix::new(columns, patch, places),
-            );
+            let columns = Matrix::new(self.columns.gather(&self.patches, image), patch, places);
+            let keep = if self.bias { 1.0 } else { 0.0 };
+            MatrixMut::new(output, self.channels, places).product(keep, 1.0, weight, columns);
         }
         Ok(())
     }
@@ -154,81 +144,31 @@ impl Layer for Live {
         mut input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
         let (patch, places) = (self.patches.patch(), self.patches.places());
-        let weight = Matrix::new(&sink.parameters[..self.weights()], self.channels, patch);
-        let (weight_gradient, bias_gradient) = sink.gradient.split_at_mut(self.weights());
+        let (weight_sink, bias_sink) = sink.split_at(self.weights());
+        let weight = Matrix::new(weight_sink.parameters, self.channels, patch);
+        let mut keep = weight_sink.keep;
+        let weight_gradient = weight_sink.gradient;
+        let bias_gradient = bias_sink.begun();
         let (image, output) = (self.patches.image(), self.channels * places);
-        if let Some(gradient) = &mut input_gradient {
-            gradient.fill(0.0);
-        }
-        self.columns.resize(patch * places, 0.0);
         for (index, above) in output_gradient.chunks_exact(output).enumerate() {
             let pixels = index * image..(index + 1) * image;
             for (sum, row) in bias_gradient.iter_mut().zip(above.chunks_exact(places)) {
                 *sum += sums::sum(row);
             }
             let above = Matrix::new(above, self.channels, places);
-            self.patches
-                .gather(&input[pixels.clone()], &mut self.columns);
-            MatrixMut::new(weight_gradient, self.channels, patch).product(
-                1.0,
-                1.0,
-                above,
-                Matrix::new(&self.columns, patch, places).transposed(),
-            );
+            let columns = self.columns.gather(&self.patches, &input[pixels.clone()]);
+            let columns = Matrix::new(columns, patch, places).transposed();
+            let gradient = MatrixMut::new(weight_gradient, self.channels, patch);
+            gradient.product(keep, 1.0, above, columns);
+            keep = 1.0;
             if let Some(gradient) = &mut input_gradient {
-                MatrixMut::new(&mut self.columns, patch, places).product(
-                    0.0,
-                    1.0,
-                    weight.transposed(),
-                    above,
-                );
-                self.patches.scatter(&self.columns, &mut gradient[pixels]);
+                self.columns
+                    .scatter(&self.patches, &mut gradient[pixels], |columns| {
+                        let columns = MatrixMut::new(columns, patch, places);
+                        columns.product(0.0, 1.0, weight.transposed(), above);
+                    });
             }
         }
         Ok(())
-    }
-}
-
-impl Patches {
-    /// The patches that a square window visits on an image of shape `[channels, height, width]`.
-    pub(super) fn over(
-        shape: &[usize],
-        kernel: usize,
-        stride: usize,
-        padding: usize,
-    ) -> Result<Self, LayerProblem> {
-        let &[channels, height, width] = shape else {
-            return Err(LayerProblem::input("[channels, height, width]", shape));
-        };
-        at_least_one("kernel", kernel)?;
-        at_least_one("stride", stride)?;
-        if padding >= kernel {
-            let needs = format!("smaller than `kernel` ({kernel})");
-            return Err(LayerProblem::setting("padding", padding, needs));
-        }
-        let places = |side: usize| {
-            let room = padding
-                .checked_mul(2)?
-                .checked_add(side)?
-                .checked_sub(kernel)?;
-            Some(room / stride + 1)
-        };
-        match (places(height), places(width)) {
-            (Some(out_height), Some(out_width)) => Ok(Self {
-                channels,
-                height,
-                width,
-                kernel,
-                stride,
-                padding,
-                out_height,
-                out_width,
-            }),
-            _ => Err(LayerProblem::Window {
-                kernel,
-                padding,
-                given: shape.to_vec(),
-            }),
-        }
     }
 }

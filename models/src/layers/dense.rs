@@ -7,7 +7,10 @@ use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, u
 use crate::{
     chain::{Sink, Values},
     error::{LayerProblem, ModelError},
-    kernels::matrix::{Matrix, MatrixMut, add_rows},
+    kernels::{
+        dots::products_of_rows,
+        matrix::{Matrix, MatrixMut, add_rows},
+    },
     network::Mode,
     width::{Signal, WidthGroups},
 };
@@ -97,17 +100,13 @@ impl Layer for Live {
         output: &mut [f32],
         _: &mut Mode<'_>,
     ) -> Result<(), ModelError> {
-        let rows = input.len() / self.inputs;
         let (weight, bias) = values.parameters.split_at(self.weights());
-        for row in output.chunks_exact_mut(self.units).filter(|_| self.bias) {
-            row.copy_from_slice(bias);
+        products_of_rows(input, weight, self.inputs, output);
+        for row in output.chunks_exact_mut(self.units) {
+            for (output, bias) in row.iter_mut().zip(bias) {
+                *output += bias;
+            }
         }
-        MatrixMut::new(output, rows, self.units).product(
-            if self.bias { 1.0 } else { 0.0 },
-            1.0,
-            Matrix::new(input, rows, self.inputs),
-            Matrix::new(weight, self.units, self.inputs).transposed(),
-        );
         Ok(())
     }
 
@@ -130,15 +129,15 @@ impl Layer for Live {
                 Matrix::new(weight, self.units, self.inputs),
             );
         }
-        let (weight, bias) = sink.gradient.split_at_mut(self.weights());
-        MatrixMut::new(weight, self.units, self.inputs).product(
-            1.0,
+        let (weight, bias) = sink.split_at(self.weights());
+        MatrixMut::new(weight.gradient, self.units, self.inputs).product(
+            weight.keep,
             1.0,
             above.transposed(),
             Matrix::new(input, rows, self.inputs),
         );
         if self.bias {
-            add_rows(bias, output_gradient);
+            add_rows(bias.begun(), output_gradient);
         }
         Ok(())
     }

@@ -109,12 +109,13 @@ impl Layer for Live {
         output_gradient: &[f32],
         input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
+        let gradient = sink.begun();
         for (token, above) in input
             .iter()
             .zip(output_gradient.chunks_exact(self.dimension))
         {
             let start = *token as usize * self.dimension;
-            let row = &mut sink.gradient[start..start + self.dimension];
+            let row = &mut gradient[start..start + self.dimension];
             for (sum, above) in row.iter_mut().zip(above) {
                 *sum += above;
             }

@@ -189,7 +189,7 @@ impl Layer for Live {
         mut input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
         let weight = &sink.parameters[..self.channels];
-        let (weight_gradient, bias_gradient) = sink.gradient.split_at_mut(self.channels);
+        let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);
         let (size, channels) = (self.group(), self.channels / self.groups);
         let groups = input
             .chunks_exact(size)

@@ -88,28 +88,34 @@ impl Layer for Live {
             width,
             kernel,
             stride,
+            out_height,
             out_width,
             ..
         } = self.patches;
         self.winners.resize(output.len(), 0);
-        let places = self.patches.places();
-        let outputs = output
-            .chunks_exact_mut(places)
-            .zip(self.winners.chunks_exact_mut(places));
-        for (image, (output, winners)) in input.chunks_exact(height * width).zip(outputs) {
-            for (place, (output, winner)) in output.iter_mut().zip(winners).enumerate() {
-                let first = place / out_width * stride * width + place % out_width * stride;
-                let (mut best, mut at) = (image[first], first);
-                for start in (0..kernel).map(|row| first + row * width) {
-                    for (column, value) in image[start..start + kernel].iter().enumerate() {
+        let winners = self.winners.chunks_exact_mut(out_width);
+        let mut rows = output.chunks_exact_mut(out_width).zip(winners);
+        for image in input.chunks_exact(height * width) {
+            for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
+                let first = row * stride * width;
+                output.fill(f32::NEG_INFINITY);
+                winners.fill(first as u32);
+                // One pixel of the window after the other, for a whole row of places: no branch depends on a value.
+                for pixel in
+                    (0..kernel * kernel).map(|at| first + at / kernel * width + at % kernel)
+                {
+                    let pixels = (pixel..)
+                        .step_by(stride)
+                        .zip(image[pixel..].iter().step_by(stride));
+                    for ((best, winner), (at, value)) in
+                        output.iter_mut().zip(&mut *winners).zip(pixels)
+                    {
                         // A NaN wins, so that it is not hidden.
-                        if *value > best || value.is_nan() {
-                            (best, at) = (*value, start + column);
-                        }
+                        let better = *value > *best || value.is_nan();
+                        *winner = if better { at as u32 } else { *winner };
+                        *best = if better { *value } else { *best };
                     }
                 }
-                *output = best;
-                *winner = at as u32;
             }
         }
         Ok(())

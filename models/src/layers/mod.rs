@@ -12,6 +12,7 @@ mod flatten;
 mod group_norm;
 mod max_pool2d;
 mod residual;
+mod windows;
 
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};

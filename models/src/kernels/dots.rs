@@ -1,0 +1,131 @@
+//! Every row of one matrix with every row of another: a dense layer's forward.
+//!
+//! For a small batch a general matrix product spends most of its time bringing the weights into its own order. Here
+//! they are read once, as they lie.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::matrix::{Matrix, MatrixMut};
+
+/// Up to so many rows on the left, this is faster than a general product.
+const FEW: usize = 64;
+
+/// Rows of weights, and of inputs, that are worked on together: their sums fill the vector registers.
+const WEIGHTS: usize = 4;
+const INPUTS: usize = 5;
+
+/// Writes `out[i][j]`, the product of row `i` of `inputs` with row `j` of `weights`, both rows of `length` values.
+pub(crate) fn products_of_rows(inputs: &[f32], weights: &[f32], length: usize, out: &mut [f32]) {
+    let (rows, columns) = (inputs.len() / length, weights.len() / length);
+    assert_eq!(out.len(), rows * columns);
+    if rows > FEW {
+        let weights = Matrix::new(weights, columns, length).transposed();
+        let inputs = Matrix::new(inputs, rows, length);
+        return MatrixMut::new(out, rows, columns).product(0.0, 1.0, inputs, weights);
+    }
+    Arch::new().dispatch(Products {
+        inputs,
+        weights,
+        length,
+        out,
+    });
+}
+
+struct Products<'a> {
+    inputs: &'a [f32],
+    weights: &'a [f32],
+    length: usize,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let columns = self.weights.len() / self.length;
+        let block = WEIGHTS * self.length;
+        for (first_column, weights) in (0..).step_by(WEIGHTS).zip(self.weights.chunks(block)) {
+            let block = INPUTS * self.length;
+            for (first_row, inputs) in (0..).step_by(INPUTS).zip(self.inputs.chunks(block)) {
+                let sums = tile(simd, rows(weights, self.length), rows(inputs, self.length));
+                let column_count = weights.len() / self.length;
+                for (row, sums) in (first_row..).zip(sums).take(inputs.len() / self.length) {
+                    let start = row * columns + first_column;
+                    self.out[start..start + column_count].copy_from_slice(&sums[..column_count]);
+                }
+            }
+        }
+    }
+}
+
+/// The rows of a block; where it has fewer than `N`, its last one again.
+#[inline(always)]
+fn rows<const N: usize>(block: &[f32], length: usize) -> [&[f32]; N] {
+    let last = block.len() / length - 1;
+    std::array::from_fn(|row| {
+        let start = row.min(last) * length;
+        &block[start..start + length]
+    })
+}
+
+/// The products of each input with each weight.
+#[inline(always)]
+fn tile<S: Simd>(
+    simd: S,
+    weights: [&[f32]; WEIGHTS],
+    inputs: [&[f32]; INPUTS],
+) -> [[f32; WEIGHTS]; INPUTS] {
+    let weights = weights.map(S::as_simd_f32s);
+    let inputs = inputs.map(S::as_simd_f32s);
+    let length = weights[0].0.len();
+    let (weight_vectors, input_vectors) = (
+        weights.map(|row| &row.0[..length]),
+        inputs.map(|row| &row.0[..length]),
+    );
+    let mut sums = [[simd.splat_f32s(0.0); WEIGHTS]; INPUTS];
+    for index in 0..length {
+        let weights = weight_vectors.map(|row| row[index]);
+        for (sums, input) in sums.iter_mut().zip(input_vectors) {
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                *sum = simd.mul_add_f32s(weight, input[index], *sum);
+            }
+        }
+    }
+    std::array::from_fn(|input| {
+        std::array::from_fn(|weight| {
+            let rest = inputs[input].1.iter().zip(weights[weight].1);
+            let rest: f32 = rest.map(|(input, weight)| input * weight).sum();
+            simd.reduce_sum_f32s(sums[input][weight]) + rest
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_product_of_small_whole_numbers_is_exact(
+            rows in 1usize..80,
+            columns in 1usize..11,
+            length in 1usize..50,
+        ) {
+            let whole = |index: usize| (index % 7) as f32 - 3.0;
+            let inputs: Vec<f32> = (0..rows * length).map(whole).collect();
+            let weights: Vec<f32> = (0..columns * length).map(|index| whole(index * 3)).collect();
+            let mut out = vec![f32::NAN; rows * columns];
+            products_of_rows(&inputs, &weights, length, &mut out);
+            for row in 0..rows {
+                for column in 0..columns {
+                    let one = &inputs[row * length..(row + 1) * length];
+                    let other = &weights[column * length..(column + 1) * length];
+                    let expected: f32 = one.iter().zip(other).map(|(a, b)| a * b).sum();
+                    prop_assert_eq!(out[row * columns + column], expected);
+                }
+            }
+        }
+    }
+}
