@@ -63,42 +63,55 @@ impl WithSimd for Products<'_> {
 #[inline(always)]
 fn rows<const N: usize>(block: &[f32], length: usize) -> [&[f32]; N] {
     let last = block.len() / length - 1;
-    std::array::from_fn(|row| {
+    let mut rows = [block; N];
+    for (row, values) in rows.iter_mut().enumerate() {
         let start = row.min(last) * length;
-        &block[start..start + length]
-    })
+        *values = &block[start..start + length];
+    }
+    rows
 }
 
 /// The products of each input with each weight.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn tile<S: Simd>(
     simd: S,
     weights: [&[f32]; WEIGHTS],
     inputs: [&[f32]; INPUTS],
 ) -> [[f32; WEIGHTS]; INPUTS] {
-    let weights = weights.map(S::as_simd_f32s);
-    let inputs = inputs.map(S::as_simd_f32s);
-    let length = weights[0].0.len();
-    let (weight_vectors, input_vectors) = (
-        weights.map(|row| &row.0[..length]),
-        inputs.map(|row| &row.0[..length]),
-    );
+    // Loops over indices, not closures: what is not inlined here is compiled without the vector instructions.
+    let (whole, _) = S::as_simd_f32s(weights[0]);
+    let vectors = whole.len();
+    let mut weight_vectors = [whole; WEIGHTS];
+    let mut input_vectors = [whole; INPUTS];
+    for row in 0..WEIGHTS {
+        weight_vectors[row] = &S::as_simd_f32s(weights[row]).0[..vectors];
+    }
+    for row in 0..INPUTS {
+        input_vectors[row] = &S::as_simd_f32s(inputs[row]).0[..vectors];
+    }
     let mut sums = [[simd.splat_f32s(0.0); WEIGHTS]; INPUTS];
-    for index in 0..length {
-        let weights = weight_vectors.map(|row| row[index]);
-        for (sums, input) in sums.iter_mut().zip(input_vectors) {
-            for (sum, weight) in sums.iter_mut().zip(weights) {
-                *sum = simd.mul_add_f32s(weight, input[index], *sum);
+    for index in 0..vectors {
+        for input in 0..INPUTS {
+            let value = input_vectors[input][index];
+            for weight in 0..WEIGHTS {
+                let sum = &mut sums[input][weight];
+                *sum = simd.mul_add_f32s(weight_vectors[weight][index], value, *sum);
             }
         }
     }
-    std::array::from_fn(|input| {
-        std::array::from_fn(|weight| {
-            let rest = inputs[input].1.iter().zip(weights[weight].1);
-            let rest: f32 = rest.map(|(input, weight)| input * weight).sum();
-            simd.reduce_sum_f32s(sums[input][weight]) + rest
-        })
-    })
+    let mut products = [[0.0; WEIGHTS]; INPUTS];
+    let done = size_of_val(whole) / size_of::<f32>();
+    for input in 0..INPUTS {
+        for weight in 0..WEIGHTS {
+            let mut product = simd.reduce_sum_f32s(sums[input][weight]);
+            for index in done..weights[weight].len() {
+                product += inputs[input][index] * weights[weight][index];
+            }
+            products[input][weight] = product;
+        }
+    }
+    products
 }
 
 #[cfg(test)]

@@ -5,4 +5,5 @@
 pub(crate) mod dots;
 pub(crate) mod matrix;
 pub(crate) mod patches;
+pub(crate) mod pooling;
 pub(crate) mod sums;

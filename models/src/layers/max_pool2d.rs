@@ -7,7 +7,7 @@ use super::{Built, Description, Fault, Layer, bounded};
 use crate::{
     chain::{Sink, Values},
     error::ModelError,
-    kernels::patches::Patches,
+    kernels::{patches::Patches, pooling::largest},
     network::Mode,
     width::{Signal, WidthGroups},
 };
@@ -83,41 +83,8 @@ impl Layer for Live {
         output: &mut [f32],
         _: &mut Mode<'_>,
     ) -> Result<(), ModelError> {
-        let Patches {
-            height,
-            width,
-            kernel,
-            stride,
-            out_height,
-            out_width,
-            ..
-        } = self.patches;
         self.winners.resize(output.len(), 0);
-        let winners = self.winners.chunks_exact_mut(out_width);
-        let mut rows = output.chunks_exact_mut(out_width).zip(winners);
-        for image in input.chunks_exact(height * width) {
-            for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
-                let first = row * stride * width;
-                output.fill(f32::NEG_INFINITY);
-                winners.fill(first as u32);
-                // One pixel of the window after the other, for a whole row of places: no branch depends on a value.
-                for pixel in
-                    (0..kernel * kernel).map(|at| first + at / kernel * width + at % kernel)
-                {
-                    let pixels = (pixel..)
-                        .step_by(stride)
-                        .zip(image[pixel..].iter().step_by(stride));
-                    for ((best, winner), (at, value)) in
-                        output.iter_mut().zip(&mut *winners).zip(pixels)
-                    {
-                        // A NaN wins, so that it is not hidden.
-                        let better = *value > *best || value.is_nan();
-                        *winner = if better { at as u32 } else { *winner };
-                        *best = if better { *value } else { *best };
-                    }
-                }
-            }
-        }
+        largest(&self.patches, input, output, &mut self.winners);
         Ok(())
     }
 
