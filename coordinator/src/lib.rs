@@ -4,8 +4,10 @@ pub mod engine;
 pub mod progress;
 pub mod record;
 pub mod results;
+pub mod server;
 
 pub use engine::{Action, Engine, Event, Outcome, Roster};
 pub use progress::{Observer, Progress};
 pub use record::RoundRecord;
 pub use results::{Results, ResultsError, Summary};
+pub use server::{Server, ServerError};

@@ -13,11 +13,13 @@ pub mod update;
 pub mod wire;
 
 mod client_name;
+mod dealing;
 mod seed;
 
 pub use algorithm::{
     Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors,
 };
 pub use client_name::{ClientName, InvalidName};
+pub use dealing::Dealt;
 pub use description::Description;
 pub use seed::{Purpose, Seed};

@@ -17,12 +17,10 @@ use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Purpose, ServerState, Vectors,
+    evaluation::{test_chunk, test_chunks},
     message::{Evaluation, Task},
     update::{Rejection, SealedUpdate},
 };
-
-/// Test examples that one job evaluates. Fixed, so that sums do not depend on the number of workers.
-const TEST_CHUNK: usize = 500;
 
 /// The engine's clock stands still: how long this machine takes to train a virtual client says nothing about the
 /// client, so no deadline can pass.
@@ -220,23 +218,18 @@ impl Simulation<'_> {
         let Some(dataset) = self.test else {
             return Ok(Evaluation::default());
         };
-        let start = chunk * TEST_CHUNK;
-        let indices: Vec<u32> = (start..dataset.len().min(start + TEST_CHUNK))
-            .map(|index| index as u32)
-            .collect();
         trainer.evaluate(
             &self.description,
             &broadcast.weights,
             Examples {
                 dataset,
-                indices: &indices,
+                indices: &test_chunk(dataset, chunk),
             },
         )
     }
 
     fn test_chunks(&self) -> usize {
-        self.test
-            .map_or(0, |dataset| dataset.len().div_ceil(TEST_CHUNK))
+        self.test.map_or(0, test_chunks)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod certs;
 mod check;
+mod coordinator;
 mod data;
 mod init;
 mod model;
@@ -11,6 +12,7 @@ mod simulate;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use selvedge_client::ClientCommand;
 
 /// What a command fails with: an error that tells a person what was wrong.
 pub(crate) type Failure = Box<dyn std::error::Error>;
@@ -31,6 +33,10 @@ enum Command {
     Check(check::Check),
     /// Simulate a federation in this process
     Simulate(simulate::Simulate),
+    /// Run a federation over the network
+    Coordinator(coordinator::Coordinator),
+    /// Take part in a federation: train what a coordinator sends, on examples that stay here
+    Client(ClientCommand),
     /// Make the certificates that coordinator and clients know one another by
     Certs(certs::Certs),
     /// Fetch data sets, and show how they are dealt to clients
@@ -45,6 +51,8 @@ impl Selvedge {
             Command::Init(command) => command.run(),
             Command::Check(command) => command.run(),
             Command::Simulate(command) => command.run(),
+            Command::Coordinator(command) => command.run(),
+            Command::Client(command) => Ok(command.run()?),
             Command::Certs(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Model(command) => command.run(),

@@ -14,6 +14,7 @@ use rustls::{
 };
 
 use super::certificates::Credentials;
+use crate::description::Network;
 
 /// The protocol and its version, agreed on in the handshake (ALPN).
 pub const PROTOCOL: &str = "selvedge/1";
@@ -38,6 +39,17 @@ impl Default for Limits {
         Self {
             connect: Duration::from_secs(10),
             idle: Duration::from_secs(30),
+        }
+    }
+}
+
+impl From<&Network> for Limits {
+    fn from(network: &Network) -> Self {
+        // What is too long to be counted is refused, by name, when it is put to use.
+        let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        Self {
+            connect: seconds(network.connect_seconds),
+            idle: seconds(network.idle_seconds),
         }
     }
 }

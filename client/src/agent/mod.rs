@@ -1,0 +1,179 @@
+//! The agent on a device: joins a federation, trains what it is told on its own examples, and comes back when the
+//! connection is lost.
+
+mod moment;
+mod session;
+mod work;
+
+pub use moment::Moment;
+
+use std::{path::PathBuf, pin::pin, time::Duration};
+
+use rand::Rng;
+use selvedge_models::ModelError;
+use selvedge_protocols::{
+    ClientName, InvalidName,
+    description::DescriptionError,
+    wire::{Credentials, Limits, WireError, connect},
+};
+use tokio::{select, time::Instant};
+
+use self::{
+    session::{Parted, converse},
+    work::Work,
+};
+use crate::{
+    holding::{HoldingError, Supply},
+    kept::KeptError,
+};
+
+/// The first pause before connecting again, and the longest; each is twice the one before, and each is stretched or
+/// shortened by up to a half, so that the clients of a coordinator that was restarted do not all come at once.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A client that is about to take part.
+#[derive(Clone)]
+pub struct Agent {
+    /// The coordinator, as `HOST:PORT`.
+    pub coordinator: String,
+    /// The client's certificate, which holds its name.
+    pub credentials: Credentials,
+    /// Its examples.
+    pub supply: Supply,
+    /// The folder for what the algorithm keeps on the client from round to round; without one it is kept in memory.
+    pub state: Option<PathBuf>,
+    /// How long it goes on trying to reach a coordinator before it gives up.
+    pub give_up_after: Duration,
+}
+
+/// How an agent's work ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is over, for this reason.
+    Finished(String),
+    /// It was stopped, and has told the coordinator that it leaves.
+    Stopped,
+}
+
+/// Why an agent gave up.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The certificate's name is not a client's.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// The coordinator cannot be worked with, and trying again would not help.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The coordinator does not want this client.
+    #[error("the coordinator turned this client away: {0}")]
+    TurnedAway(String),
+    /// There was no coordinator for too long.
+    #[error("no coordinator for {} s, the time after which to give up; last: {last}", after.as_secs_f64())]
+    NoCoordinator {
+        /// For how long.
+        after: Duration,
+        /// What came of the last attempt.
+        last: WireError,
+    },
+    /// The coordinator's description cannot be understood.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The model cannot be built.
+    #[error("the model of the run: {0}")]
+    Model(#[from] ModelError),
+    /// The client has no examples for this run.
+    #[error(transparent)]
+    Holding(#[from] HoldingError),
+    /// What the client keeps cannot be read or written.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+    /// The coordinator says something out of place.
+    #[error("the coordinator breaks the protocol: {0}")]
+    OutOfPlace(String),
+}
+
+impl Agent {
+    /// Takes part until the run is over or `stop` is ready. Says what happens to `observe`.
+    ///
+    /// Training runs on a thread of its own and cannot be interrupted: when this returns during training, that thread
+    /// goes on for a while and its result is dropped. End the runtime without waiting for it.
+    ///
+    /// # Errors
+    /// When trying again would not help: see [`AgentError`].
+    pub async fn run(
+        &self,
+        stop: impl Future<Output = ()>,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) -> Result<Ending, AgentError> {
+        let client = ClientName::new(&self.credentials.identity().name)?;
+        let mut stop = pin!(stop);
+        let mut limits = Limits::default();
+        let mut work: Option<Work> = None;
+        let mut pause = PAUSE;
+        let mut last_seen = Instant::now();
+        loop {
+            let connected = select! {
+                connected = connect(&self.coordinator, &self.credentials, limits) => connected,
+                () = &mut stop => return Ok(Ending::Stopped),
+            };
+            let error = match connected {
+                Ok((link, control)) => {
+                    let parted = converse(
+                        self,
+                        &client,
+                        &link,
+                        control,
+                        &mut work,
+                        stop.as_mut(),
+                        observe,
+                    )
+                    .await;
+                    if let Some(work) = &work {
+                        // It was a coordinator: the pauses begin again.
+                        (last_seen, pause) = (Instant::now(), PAUSE);
+                        limits = work.limits();
+                    }
+                    match parted {
+                        Ok(Parted::Finished(reason)) => {
+                            link.close("thank you").await;
+                            if let Some(work) = work {
+                                work.forget()?;
+                            }
+                            return Ok(Ending::Finished(reason));
+                        }
+                        Ok(Parted::Stopped) => return Ok(Ending::Stopped),
+                        Err(AgentError::Wire(error)) => error,
+                        Err(error) => {
+                            link.close("this client gives up").await;
+                            return Err(error);
+                        }
+                    }
+                }
+                Err(error) => error,
+            };
+            // A name that cannot be resolved may be resolved again when it once was.
+            let may_pass = error.is_transient()
+                || matches!(error, WireError::Address { .. } if work.is_some());
+            if !may_pass {
+                return Err(error.into());
+            }
+            let stretched = pause.mul_f64(rand::rng().random_range(0.5..1.5));
+            if last_seen.elapsed() + stretched > self.give_up_after {
+                return Err(AgentError::NoCoordinator {
+                    after: self.give_up_after,
+                    last: error,
+                });
+            }
+            observe(Moment::Lost {
+                error: error.to_string(),
+                pause: stretched,
+            });
+            select! {
+                () = tokio::time::sleep(stretched) => {}
+                () = &mut stop => return Ok(Ending::Stopped),
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What an agent tells whoever watches it.
+
+use std::{fmt, time::Duration};
+
+use selvedge_protocols::{message::Task, update::Rejection};
+
+/// A moment of an agent's work; its text is for a person.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Moment {
+    /// It has joined a run.
+    Joined {
+        /// The run's name.
+        name: String,
+        /// How many rounds it has.
+        rounds: u32,
+        /// How many examples this client trains on.
+        examples: usize,
+    },
+    /// It begins to do what it was asked.
+    Begun {
+        /// The round.
+        round: u32,
+        /// What it was asked.
+        task: Task,
+    },
+    /// Its update is ready to be fetched.
+    Offered {
+        /// The round.
+        round: u32,
+        /// How large it is.
+        bytes: u64,
+    },
+    /// Its update was taken in.
+    Accepted {
+        /// The round.
+        round: u32,
+    },
+    /// Its update was not taken in.
+    Rejected {
+        /// The round.
+        round: u32,
+        /// Why.
+        reason: Rejection,
+    },
+    /// What came of its work is dropped: the coordinator has gone on without it.
+    Dropped {
+        /// The round.
+        round: u32,
+    },
+    /// It could not do what it was asked.
+    Failed {
+        /// The round.
+        round: u32,
+        /// Why.
+        reason: String,
+    },
+    /// There is no connection; it will try again.
+    Lost {
+        /// Why.
+        error: String,
+        /// After this time.
+        pause: Duration,
+    },
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined {
+                name,
+                rounds,
+                examples,
+            } => write!(
+                f,
+                "joined {name:?}: {rounds} rounds; {examples} examples here"
+            ),
+            Self::Begun {
+                round,
+                task: Task::Train,
+            } => write!(f, "round {round}: training"),
+            Self::Begun {
+                round,
+                task: Task::Evaluate,
+            } => write!(f, "round {round}: evaluating"),
+            Self::Offered { round, bytes } => {
+                write!(f, "round {round}: update of {bytes} bytes is ready")
+            }
+            Self::Accepted { round } => write!(f, "round {round}: update accepted"),
+            Self::Rejected { round, reason } => {
+                write!(f, "round {round}: update rejected: {reason}")
+            }
+            Self::Dropped { round } => write!(
+                f,
+                "round {round}: the result is dropped, the coordinator has gone on without it"
+            ),
+            Self::Failed { round, reason } => write!(f, "round {round}: failed: {reason}"),
+            Self::Lost { error, pause } => {
+                write!(f, "{error}; trying again in {:.1} s", pause.as_secs_f64())
+            }
+        }
+    }
+}

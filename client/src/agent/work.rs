@@ -1,0 +1,447 @@
+//! What an agent is at, from connection to connection: fetching a model, training it, holding its update ready.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use candle_core::Device;
+use selvedge_models::{Layout, Network};
+use selvedge_protocols::{
+    Broadcast, ClientName, Description, LocalError, Vectors,
+    message::{Evaluation, Task, ToCoordinator},
+    sections::{Encoding, Section, SectionHeader, pack, packed_bytes, unpack},
+    update::{Rejection, TrainingReport},
+    wire::{BlobReference, BlobStore, Held, Limits, Link, Partial, WireError, pull},
+};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use super::{Agent, AgentError, Moment};
+use crate::{Trainer, holding::Holding, kept::Kept};
+
+/// What the coordinator asked for.
+#[derive(Clone, Debug)]
+struct Assignment {
+    round: u32,
+    task: Task,
+    sections: Vec<SectionHeader>,
+    blob: BlobReference,
+}
+
+impl Assignment {
+    fn is(&self, round: u32, task: Task) -> bool {
+        (self.round, self.task) == (round, task)
+    }
+}
+
+/// An update that is ready to be fetched, until it is known whether it counts.
+struct Update {
+    round: u32,
+    report: TrainingReport,
+    sections: Vec<SectionHeader>,
+    held: Held,
+}
+
+/// What training or evaluation gave.
+pub(super) enum Outcome {
+    Trained {
+        report: TrainingReport,
+        sections: Vec<SectionHeader>,
+        packed: Bytes,
+        kept: Vectors,
+    },
+    Evaluated(Evaluation),
+}
+
+/// Something that was done beside the conversation.
+pub(super) enum Done {
+    Pulled {
+        partial: Partial,
+        result: Result<Bytes, WireError>,
+    },
+    Worked {
+        round: u32,
+        task: Task,
+        result: Result<Outcome, String>,
+    },
+}
+
+/// The run, as the thread that trains needs it.
+struct Run {
+    description: Description,
+    client: ClientName,
+    layout: Layout,
+    holding: Holding,
+}
+
+pub(super) struct Work {
+    id: String,
+    run: Arc<Run>,
+    kept: Kept,
+    store: BlobStore,
+    /// What was asked on this connection and is not done.
+    assignment: Option<Assignment>,
+    /// A model that is being fetched, or what has come of one.
+    pulling: Option<AbortHandle>,
+    partial: Option<Partial>,
+    /// A model that has come, until the thread that trains is free.
+    fetched: Option<Bytes>,
+    /// What is being worked on. It cannot be interrupted, and goes on when the connection is lost.
+    working: Option<(u32, Task)>,
+    update: Option<Update>,
+    done: JoinSet<Done>,
+}
+
+impl Work {
+    pub(super) fn begin(
+        agent: &Agent,
+        client: &ClientName,
+        id: String,
+        description: Description,
+    ) -> Result<Self, AgentError> {
+        let layout = description.model.layout()?;
+        let holding = agent.supply.holding(&description, client)?;
+        let kept = Kept::open(
+            agent.state.as_deref(),
+            &id,
+            client,
+            layout.parameter_count(),
+        )?;
+        let run = Run {
+            description,
+            client: client.clone(),
+            layout,
+            holding,
+        };
+        Ok(Self {
+            id,
+            run: Arc::new(run),
+            kept,
+            store: BlobStore::new(u64::MAX), // It holds one update.
+            assignment: None,
+            pulling: None,
+            partial: None,
+            fetched: None,
+            working: None,
+            update: None,
+            done: JoinSet::new(),
+        })
+    }
+
+    /// Tells the run from others.
+    pub(super) fn run(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits::from(&self.run.description.network)
+    }
+
+    /// What the coordinator may fetch.
+    pub(super) fn store(&self) -> BlobStore {
+        self.store.clone()
+    }
+
+    /// On a new connection: whatever was asked on another will be asked again, if it is still wanted.
+    pub(super) fn resume(&mut self) -> Moment {
+        self.assignment = None;
+        self.fetched = None;
+        self.pulling = None;
+        let description = &self.run.description;
+        Moment::Joined {
+            name: description.name.clone(),
+            rounds: description.rounds,
+            examples: self.run.holding.share().indices.len(),
+        }
+    }
+
+    /// The run is over.
+    pub(super) fn forget(self) -> Result<(), AgentError> {
+        Ok(self.kept.remove()?)
+    }
+
+    /// The coordinator asks for something. Gives what there is to say at once.
+    pub(super) fn asked(
+        &mut self,
+        round: u32,
+        task: Task,
+        sections: Vec<SectionHeader>,
+        blob: BlobReference,
+        link: &Link,
+    ) -> Option<ToCoordinator> {
+        self.assignment = Some(Assignment {
+            round,
+            task,
+            sections,
+            blob,
+        });
+        self.fetched = None;
+        if let Some(pulling) = self.pulling.take() {
+            pulling.abort();
+        }
+        // Asked again after a lost connection: what was done need not be done again.
+        match &self.update {
+            Some(update) if task == Task::Train && update.round == round => {
+                return Some(update.offer());
+            }
+            _ => self.update = None,
+        }
+        if self.working == Some((round, task)) {
+            return None;
+        }
+        let begun = self.partial.take();
+        let begun = begun.filter(|partial| partial.reference() == blob);
+        let mut partial = match begun.map_or_else(|| Partial::new(blob, self.largest()), Ok) {
+            Ok(partial) => partial,
+            Err(error) => return Some(failed(round, error.to_string())),
+        };
+        let link = link.clone();
+        let pulling = self.done.spawn(async move {
+            let result = pull(&link, &mut partial).await;
+            Done::Pulled { partial, result }
+        });
+        self.pulling = Some(pulling);
+        None
+    }
+
+    /// The most bytes that a broadcast of this run may have.
+    fn largest(&self) -> u64 {
+        let Run {
+            description,
+            layout,
+            ..
+        } = &*self.run;
+        let parameters = layout.parameter_count();
+        let vectors = description.algorithm.broadcast_vectors();
+        let header = |&name: &&str, values: usize| SectionHeader {
+            name: name.into(),
+            encoding: Encoding::F32,
+            values: values as u64,
+        };
+        let mut headers = vec![
+            header(&"parameters", parameters),
+            header(&"buffers", layout.buffer_count()),
+        ];
+        headers.extend(vectors.iter().map(|name| header(name, parameters)));
+        packed_bytes(&headers).unwrap_or(0)
+    }
+
+    /// Waits until something is done beside the conversation.
+    pub(super) async fn done(&mut self) -> Result<Done, JoinError> {
+        match self.done.join_next().await {
+            Some(done) => done,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in what was done. Gives what there is to say of it.
+    pub(super) fn finished(
+        &mut self,
+        done: Result<Done, JoinError>,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) -> Result<Option<ToCoordinator>, AgentError> {
+        let mut answer = None;
+        match done {
+            Ok(Done::Pulled { partial, result }) => {
+                answer = self.pulled(partial, result)?;
+            }
+            Ok(Done::Worked {
+                round,
+                task,
+                result,
+            }) => {
+                self.working = None;
+                answer = self.worked(round, task, result, observe)?;
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(_) => {
+                if let Some((round, _)) = self.working.take() {
+                    answer = Some(failed(round, "training ended unexpectedly".into()));
+                }
+            }
+        }
+        if let Some(ToCoordinator::Failed { round, reason }) = &answer {
+            let (round, reason) = (*round, reason.clone());
+            observe(Moment::Failed { round, reason });
+        }
+        self.work(observe);
+        Ok(answer)
+    }
+
+    fn pulled(
+        &mut self,
+        partial: Partial,
+        result: Result<Bytes, WireError>,
+    ) -> Result<Option<ToCoordinator>, AgentError> {
+        let wanted = self
+            .assignment
+            .as_ref()
+            .filter(|assignment| assignment.blob == partial.reference());
+        match (result, wanted) {
+            (Ok(bytes), Some(_)) => self.fetched = Some(bytes),
+            (Err(error), _) if error.is_transient() => {
+                // The rest is fetched on the next connection.
+                self.partial = Some(partial);
+                return Err(error.into());
+            }
+            (Err(error), Some(assignment)) if !matches!(error, WireError::ClosedHere { .. }) => {
+                let round = assignment.round;
+                self.assignment = None;
+                return Ok(Some(failed(round, error.to_string())));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn worked(
+        &mut self,
+        round: u32,
+        task: Task,
+        result: Result<Outcome, String>,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) -> Result<Option<ToCoordinator>, AgentError> {
+        let is_asked = match &self.assignment {
+            Some(assignment) if assignment.is(round, task) => true,
+            Some(_) => {
+                observe(Moment::Dropped { round });
+                return Ok(None);
+            }
+            None => false,
+        };
+        Ok(match result {
+            Ok(Outcome::Trained {
+                report,
+                sections,
+                packed,
+                kept,
+            }) => {
+                self.kept.propose(round, kept)?;
+                let held = self.store.hold(packed)?;
+                let bytes = held.reference().bytes;
+                observe(Moment::Offered { round, bytes });
+                let update = self.update.insert(Update {
+                    round,
+                    report,
+                    sections,
+                    held,
+                });
+                is_asked.then(|| update.offer())
+            }
+            Ok(Outcome::Evaluated(evaluation)) => {
+                is_asked.then_some(ToCoordinator::Evaluated { round, evaluation })
+            }
+            Err(reason) => is_asked.then(|| failed(round, reason)),
+        })
+    }
+
+    /// Begins to work on what was fetched, if nothing else is being worked on.
+    fn work(&mut self, observe: &mut (dyn FnMut(Moment) + Send)) {
+        let (None, Some(assignment)) = (self.working, self.assignment.clone()) else {
+            return;
+        };
+        let Some(bytes) = self.fetched.take() else {
+            return;
+        };
+        let Assignment { round, task, .. } = assignment;
+        observe(Moment::Begun { round, task });
+        self.working = Some((round, task));
+        let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
+        self.done.spawn_blocking(move || Done::Worked {
+            round,
+            task,
+            result: run.work(&assignment, &bytes, kept),
+        });
+    }
+
+    pub(super) fn accepted(
+        &mut self,
+        round: u32,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) -> Result<(), AgentError> {
+        self.kept.accept(round)?;
+        if self.withdraw(round) {
+            observe(Moment::Accepted { round });
+        }
+        Ok(())
+    }
+
+    pub(super) fn rejected(
+        &mut self,
+        round: u32,
+        reason: Rejection,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) {
+        // A second answer that is turned down says nothing about the first.
+        if reason != Rejection::Duplicate {
+            self.withdraw(round);
+        }
+        observe(Moment::Rejected { round, reason });
+    }
+
+    /// The update of a round need not be held ready any longer. Says whether it was.
+    fn withdraw(&mut self, round: u32) -> bool {
+        let is_its = |update: &Update| update.round == round;
+        let withdrawn = self.update.take_if(|update| is_its(update)).is_some();
+        if withdrawn {
+            self.assignment
+                .take_if(|assignment| assignment.is(round, Task::Train));
+        }
+        withdrawn
+    }
+}
+
+impl Update {
+    fn offer(&self) -> ToCoordinator {
+        ToCoordinator::Offer {
+            round: self.round,
+            report: self.report,
+            sections: self.sections.clone(),
+            blob: self.held.reference(),
+        }
+    }
+}
+
+impl Run {
+    /// Does what was asked; what went wrong is for a person.
+    fn work(
+        &self,
+        assignment: &Assignment,
+        bytes: &[u8],
+        mut kept: Vectors,
+    ) -> Result<Outcome, String> {
+        let description = &self.description;
+        let broadcast = unpack(&assignment.sections, bytes).and_then(|sections| {
+            Broadcast::from_sections(sections, &self.layout, &*description.algorithm)
+        });
+        let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
+        let said = |error: LocalError| error.to_string();
+        let network = Network::new(&description.model, &Device::Cpu);
+        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?);
+        if assignment.task == Task::Evaluate {
+            let held_out = self.holding.held_out();
+            let evaluated = trainer.evaluate(description, &broadcast.weights, held_out);
+            return evaluated.map(Outcome::Evaluated).map_err(said);
+        }
+        let share = self.holding.share();
+        let round = assignment.round;
+        let sealed = trainer
+            .train(
+                description,
+                &self.client,
+                round,
+                &broadcast,
+                share,
+                &mut kept,
+            )
+            .map_err(said)?;
+        Ok(Outcome::Trained {
+            report: sealed.report,
+            sections: sealed.sections.iter().map(Section::header).collect(),
+            packed: pack(&sealed.sections).into(),
+            kept,
+        })
+    }
+}
+
+fn failed(round: u32, reason: String) -> ToCoordinator {
+    ToCoordinator::Failed { round, reason }
+}

@@ -1,0 +1,184 @@
+//! The command line of a client, the same for `selvedge client` and `selvedge-client`.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use clap::Args;
+use selvedge_data::{DataError, Source};
+use selvedge_protocols::{
+    Description,
+    description::DescriptionError,
+    wire::{Credentials, WireError},
+};
+use tokio::runtime;
+
+use crate::{Agent, AgentError, Ending, Supply};
+
+/// Take part in a federation: train what a coordinator sends, on examples that stay here.
+#[derive(Args, Debug)]
+pub struct ClientCommand {
+    /// The coordinator
+    #[arg(value_name = "HOST:PORT")]
+    coordinator: String,
+    /// The folder with this client's certificate and key, and the authority's certificate
+    #[arg(long, value_name = "FOLDER", default_value = "certs")]
+    certs: PathBuf,
+    /// This client's name, as in its certificate
+    #[arg(long)]
+    name: String,
+    #[command(flatten)]
+    examples: ExamplesFrom,
+    /// Keep what the algorithm needs from round to round in this folder, so that it outlives this process
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+    /// Give up after so long without a coordinator
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    give_up_after: u64,
+    /// Say nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct ExamplesFrom {
+    /// A TOML file with the keys of [data]: all its training examples are this client's
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// For trials on one machine: take [data] of this description, and of it the share that a simulation deals to the
+    /// client with this name
+    #[arg(long, value_name = "DESCRIPTION")]
+    deal: Option<PathBuf>,
+}
+
+/// Why a client's command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] WireError),
+    /// A file with the keys of `[data]` cannot be read or is none.
+    #[error("{}: {detail}", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The description is none.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The examples cannot be loaded.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The runtime cannot be started, or signals cannot be caught.
+    #[error("this process cannot be set up: {0}")]
+    System(#[from] io::Error),
+    /// The agent gave up.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl ClientCommand {
+    /// Takes part until the run is over. The exit code is 130 when the client was interrupted.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn run(self) -> Result<ExitCode, ClientError> {
+        let credentials = Credentials::from_folder(&self.certs, &self.name, SystemTime::now())?;
+        let agent = Agent {
+            coordinator: self.coordinator,
+            credentials,
+            supply: self.examples.load()?,
+            state: self.state,
+            give_up_after: Duration::from_secs(self.give_up_after),
+        };
+        let quiet = self.quiet;
+        let say = |line: &dyn std::fmt::Display| {
+            if !quiet {
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+        };
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let ended = runtime.block_on(async {
+            let stop = interrupted()?;
+            Ok::<_, ClientError>(agent.run(stop, &mut |moment| say(&moment)).await?)
+        });
+        // A thread that still trains is not waited for.
+        runtime.shutdown_background();
+        Ok(match ended? {
+            Ending::Finished(reason) => {
+                say(&format_args!("the run is over: {reason}"));
+                ExitCode::SUCCESS
+            }
+            Ending::Stopped => {
+                say(&"stopped");
+                // As a shell reports a command that was interrupted.
+                ExitCode::from(130)
+            }
+        })
+    }
+}
+
+impl ExamplesFrom {
+    fn load(&self) -> Result<Supply, ClientError> {
+        let load = |source: Source, file: &Path| {
+            let split = source.load(file.parent().unwrap_or(Path::new("")))?;
+            Ok::<_, ClientError>(Arc::new(split.train))
+        };
+        match (&self.data, &self.deal) {
+            (Some(file), _) => Ok(Supply::Own(load(read_source(file)?, file)?)),
+            (None, Some(file)) => {
+                let source = Description::read(file, &[])?.data;
+                Ok(Supply::Dealt(load(source, file)?))
+            }
+            (None, None) => Err(ClientError::Source {
+                path: PathBuf::new(),
+                detail: "say where the examples are, with --data or --deal".into(),
+            }),
+        }
+    }
+}
+
+fn read_source(file: &Path) -> Result<Source, ClientError> {
+    let failed = |detail: String| ClientError::Source {
+        path: file.into(),
+        detail,
+    };
+    let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
+    toml::from_str(&text).map_err(|error| failed(error.to_string()))
+}
+
+/// Ready when the process is asked to end, by Ctrl-C or the system.
+///
+/// # Errors
+/// When signals cannot be caught.
+pub fn interrupted() -> io::Result<impl Future<Output = ()> + use<>> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        })
+    }
+    #[cfg(not(unix))]
+    Ok(async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    })
+}

@@ -1,0 +1,303 @@
+//! What an algorithm keeps on a client from round to round, in memory or in files.
+//!
+//! What training leaves is only *proposed* until the coordinator has accepted the round's update: both sides must agree
+//! on which updates count. With a folder, both what is kept and what is proposed outlive the client's process.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use selvedge_protocols::{ClientName, Vectors};
+
+/// The key of a file's metadata that holds the round.
+const ROUND: &str = "round";
+
+/// What a client keeps in one run.
+#[derive(Debug)]
+pub struct Kept {
+    files: Option<Files>,
+    /// The round that it is from, and what it is.
+    kept: (u32, Vectors),
+    proposed: Option<(u32, Vectors)>,
+}
+
+/// Why what is kept cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// A file or folder cannot be read or written.
+    #[error("{}: cannot be {doing}: {error}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A file is damaged.
+    #[error(
+        "{}: is not what this client keeps in this run ({detail}); if you remove it, the client begins afresh",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+#[derive(Debug)]
+struct Files {
+    kept: PathBuf,
+    proposed: PathBuf,
+}
+
+impl Kept {
+    /// What `client` keeps in the run `run`: nothing yet, or what the files in `folder` hold. Every vector is `length`
+    /// long.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or a file in it cannot be read or is damaged.
+    pub fn open(
+        folder: Option<&Path>,
+        run: &str,
+        client: &ClientName,
+        length: usize,
+    ) -> Result<Self, KeptError> {
+        let mut opened = Self {
+            files: None,
+            kept: (0, Vectors::new()),
+            proposed: None,
+        };
+        if let Some(folder) = folder {
+            fs::create_dir_all(folder).map_err(file("made", folder))?;
+            // A run's name comes from the coordinator, so it is not let near a path as it is.
+            let run = &blake3::hash(run.as_bytes()).to_hex()[..16];
+            let path = |what| folder.join(format!("{client}.{run}.{what}.safetensors"));
+            let files = Files {
+                kept: path("kept"),
+                proposed: path("proposed"),
+            };
+            opened.kept = read(&files.kept, length)?.unwrap_or_default();
+            opened.proposed = read(&files.proposed, length)?;
+            opened.files = Some(files);
+        }
+        Ok(opened)
+    }
+
+    /// What the next training begins with.
+    pub fn vectors(&self) -> &Vectors {
+        &self.kept.1
+    }
+
+    /// Notes what training in `round` left, until it is known whether its update counts.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn propose(&mut self, round: u32, vectors: Vectors) -> Result<(), KeptError> {
+        if let (Some(files), false) = (&self.files, vectors.is_empty()) {
+            write(&files.proposed, round, &vectors)?;
+        }
+        self.proposed = Some((round, vectors));
+        Ok(())
+    }
+
+    /// The update of `round` counts. Does nothing when that is known already.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced.
+    pub fn accept(&mut self, round: u32) -> Result<(), KeptError> {
+        match self.proposed.take() {
+            Some((proposed, vectors)) if proposed == round => {
+                if let (Some(files), false) = (&self.files, vectors.is_empty()) {
+                    fs::rename(&files.proposed, &files.kept)
+                        .map_err(file("replaced", &files.kept))?;
+                    sync_folder(&files.kept).map_err(file("replaced", &files.kept))?;
+                }
+                self.kept = (round, vectors);
+            }
+            other => self.proposed = other,
+        }
+        Ok(())
+    }
+
+    /// The run is over: nothing of it is needed any more.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove(self) -> Result<(), KeptError> {
+        for path in self
+            .files
+            .iter()
+            .flat_map(|files| [&files.kept, &files.proposed])
+        {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(file("removed", path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path, length: usize) -> Result<Option<(u32, Vectors)>, KeptError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(file("read", path)(error)),
+    };
+    decode(&bytes, length)
+        .map(Some)
+        .map_err(|detail| KeptError::Damaged {
+            path: path.into(),
+            detail,
+        })
+}
+
+fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
+    let round = metadata
+        .metadata()
+        .as_ref()
+        .and_then(|map| map.get(ROUND)?.parse().ok());
+    let round = round.ok_or("it does not say of which round it is")?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
+    let vectors = tensors.iter().map(|(name, tensor)| {
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
+            let (dtype, shape) = (tensor.dtype(), tensor.shape());
+            return Err(format!(
+                "{name} is {dtype:?} of {shape:?}, not {length} × F32"
+            ));
+        }
+        let values = tensor.data().as_chunks().0.iter();
+        Ok((
+            name.to_owned(),
+            values.map(|&value| f32::from_le_bytes(value)).collect(),
+        ))
+    });
+    Ok((round, vectors.collect::<Result<_, _>>()?))
+}
+
+fn write(path: &Path, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
+    let bytes: Vec<(&str, Vec<u8>, usize)> = vectors
+        .iter()
+        .map(|(name, values)| {
+            let bytes = values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect();
+            (name.as_str(), bytes, values.len())
+        })
+        .collect();
+    let failed = |detail: String| file("written", path)(io::Error::other(detail));
+    let views = bytes.iter().map(|(name, bytes, length)| {
+        TensorView::new(Dtype::F32, vec![*length], bytes).map(|view| (*name, view))
+    });
+    let views: Vec<_> = views
+        .collect::<Result<_, _>>()
+        .map_err(|error| failed(error.to_string()))?;
+    let metadata = HashMap::from([(ROUND.to_owned(), round.to_string())]);
+    let contents =
+        safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
+    replace(path, &contents).map_err(file("written", path))
+}
+
+/// Writes a file aside, syncs it, and renames it: it is there whole or not at all.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut aside = tempfile::NamedTempFile::new_in(folder)?;
+    aside.write_all(contents)?;
+    aside.as_file().sync_all()?;
+    aside.persist(path)?;
+    sync_folder(path)
+}
+
+/// A new name lasts once the folder is synced, which only Unix needs and allows.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if cfg!(unix) => fs::File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeptError {
+    move |error| KeptError::File {
+        doing,
+        path: path.into(),
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors(value: f32) -> Vectors {
+        Vectors::from([("control".into(), vec![value, -value])])
+    }
+
+    fn open(folder: &Path, run: &str) -> Kept {
+        let client = ClientName::numbered(1);
+        Kept::open(Some(folder), run, &client, 2).unwrap()
+    }
+
+    #[test]
+    fn what_is_proposed_counts_once_accepted_and_outlives_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = open(folder.path(), "run");
+        kept.propose(3, vectors(1.0)).unwrap();
+        assert_eq!(*kept.vectors(), Vectors::new());
+        drop(kept);
+        let mut kept = open(folder.path(), "run");
+        kept.accept(2).unwrap();
+        assert_eq!(*kept.vectors(), Vectors::new());
+        kept.accept(3).unwrap();
+        kept.accept(3).unwrap();
+        assert_eq!(*kept.vectors(), vectors(1.0));
+        kept.propose(4, vectors(2.0)).unwrap();
+        drop(kept);
+        assert_eq!(*open(folder.path(), "run").vectors(), vectors(1.0));
+    }
+
+    #[test]
+    fn runs_do_not_share_what_they_keep_and_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = open(folder.path(), "../run");
+        kept.propose(1, vectors(1.0)).unwrap();
+        kept.accept(1).unwrap();
+        assert_eq!(*open(folder.path(), "another").vectors(), Vectors::new());
+        kept.remove().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut kept = open(folder.path(), "run");
+        kept.propose(1, vectors(1.0)).unwrap();
+        kept.accept(1).unwrap();
+        let path = fs::read_dir(folder.path())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        let whole = fs::read(&path).unwrap();
+        for cut in [0, 7, whole.len() - 1] {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+        fs::write(&path, &whole).unwrap();
+        let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 3);
+        assert!(matches!(longer, Err(KeptError::Damaged { .. })));
+    }
+}

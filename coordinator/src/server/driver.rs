@@ -1,0 +1,486 @@
+//! Drives the engine: what clients say becomes events, what the engine decides becomes messages.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    pin::pin,
+    sync::Arc,
+};
+
+use selvedge_data::Dataset;
+use selvedge_protocols::{
+    Broadcast, ClientName, Description, LocalError, ServerState,
+    message::{Evaluation, Task, ToClient, ToCoordinator},
+    sections::{SectionHeader, pack},
+    update::Rejection,
+    wire::{BlobStore, Held, Limits, Partial},
+};
+use tokio::{
+    select,
+    sync::mpsc::{Receiver, error::TrySendError},
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    ServerError, WINDOW,
+    notices::Notices,
+    reception::{Offer, Received, prepare, receive},
+    session::{Session, Signal},
+    testing,
+};
+use crate::{Action, Engine, Event, Observer, Outcome, Progress, engine::Inspector};
+
+/// [`Observer`], for as long as a call.
+type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> std::io::Result<()>;
+
+/// What was done beside the driver.
+enum Done {
+    Received {
+        client: ClientName,
+        round: u32,
+        received: Received,
+    },
+    Tested {
+        round: u32,
+        result: Result<Evaluation, LocalError>,
+    },
+}
+
+/// A broadcast as it is offered to clients.
+struct Packed {
+    broadcast: Arc<Broadcast>,
+    sections: Vec<SectionHeader>,
+    held: Held,
+}
+
+pub(super) struct Driver {
+    description: Arc<Description>,
+    engine: Engine,
+    test: Option<Arc<Dataset>>,
+    welcome: ToClient,
+    heard: Receiver<Signal>,
+    limits: Limits,
+    began: Instant,
+    events: VecDeque<Event>,
+    sessions: BTreeMap<ClientName, Session>,
+    /// What clients may fetch: this round's broadcast, which is the same for all. Only those who were told its hash can
+    /// ask for it.
+    store: BlobStore,
+    packed: Option<Packed>,
+    /// What clients have offered in this round on the connections they have now.
+    offers: BTreeMap<ClientName, Offer>,
+    /// What has come of updates whose connection was lost, at most [`WINDOW`] of them.
+    partials: BTreeMap<ClientName, Partial>,
+    /// The last round in which each client's update was taken in: said again to a client that comes back, since it may
+    /// not have heard it.
+    accepted: BTreeMap<ClientName, u32>,
+    done: JoinSet<Done>,
+    notices: Notices,
+    asked: BTreeSet<ClientName>,
+    answered: BTreeSet<ClientName>,
+    waiting: Option<(usize, usize)>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        description: Arc<Description>,
+        engine: Engine,
+        test: Option<Arc<Dataset>>,
+        welcome: ToClient,
+        heard: Receiver<Signal>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            description,
+            engine,
+            test,
+            welcome,
+            heard,
+            limits,
+            began: Instant::now(),
+            events: VecDeque::from([Event::Tick]),
+            sessions: BTreeMap::new(),
+            store: BlobStore::new(u64::MAX),
+            packed: None,
+            offers: BTreeMap::new(),
+            partials: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            done: JoinSet::new(),
+            notices: Notices::default(),
+            asked: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            waiting: None,
+        }
+    }
+
+    /// What clients may fetch.
+    pub(super) fn store(&self) -> BlobStore {
+        self.store.clone()
+    }
+
+    pub(super) fn into_state(self) -> ServerState {
+        self.engine.state().clone()
+    }
+
+    /// Drives the run to its end.
+    pub(super) async fn drive(
+        &mut self,
+        stop: impl Future<Output = ()>,
+        observe: Observer<'_>,
+    ) -> Result<Outcome, ServerError> {
+        let mut stop = pin!(stop);
+        let mut is_stopped = false;
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                for action in self.engine.handle(self.began.elapsed(), event) {
+                    if let Some(outcome) = self.act(action, observe)? {
+                        self.part(outcome).await;
+                        return Ok(outcome);
+                    }
+                }
+            }
+            self.show(observe)?;
+            // A time too far away to be counted never comes.
+            let deadline = self.engine.next_deadline();
+            let deadline = deadline.and_then(|deadline| self.began.checked_add(deadline));
+            let tick = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            select! {
+                Some(signal) = self.heard.recv() => self.hear(signal, observe)?,
+                Some(done) = self.done.join_next() => match done {
+                    Ok(done) => self.finished(done)?,
+                    Err(error) if error.is_cancelled() => {}
+                    Err(_) => return Err(ServerError::TestEnded),
+                },
+                () = tick => self.events.push_back(Event::Tick),
+                () = &mut stop, if !is_stopped => {
+                    is_stopped = true;
+                    self.events.push_back(Event::Stop);
+                }
+            }
+        }
+    }
+
+    /// Takes in what a connection says.
+    fn hear(&mut self, signal: Signal, observe: Watch<'_>) -> Result<(), ServerError> {
+        match signal {
+            Signal::Joined(client, session) => {
+                if let Some(old) = self.sessions.remove(&client) {
+                    let reason = format!("{client} has connected again, from elsewhere");
+                    self.notice(reason.clone(), observe)?;
+                    // Fails only if it is not being read, and then it will end by itself.
+                    let _ = old.told.try_send(ToClient::TurnedAway { reason });
+                    self.left(client.clone(), false);
+                }
+                self.sessions.insert(client.clone(), session);
+                self.tell(&client, self.welcome.clone(), observe)?;
+                if let Some(&round) = self.accepted.get(&client) {
+                    self.tell(&client, ToClient::Accepted { round }, observe)?;
+                }
+                self.events.push_back(Event::Joined(client));
+            }
+            Signal::Said(client, number, message) if self.is_current(&client, number) => {
+                self.said(client, message);
+            }
+            Signal::Left {
+                client,
+                number,
+                for_good,
+                reason,
+            } if self.is_current(&client, number) => {
+                self.sessions.remove(&client);
+                let notice = match for_good {
+                    true => format!("{client} has left"),
+                    false => format!("{client} is gone: {reason}"),
+                };
+                self.notice(notice, observe)?;
+                self.left(client, for_good);
+            }
+            // Of a connection that has been replaced.
+            Signal::Said(..) | Signal::Left { .. } => {}
+            Signal::TurnedAway(reason) => self.notice(reason, observe)?,
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, client: &ClientName, number: u64) -> bool {
+        self.sessions
+            .get(client)
+            .is_some_and(|session| session.number == number)
+    }
+
+    fn left(&mut self, client: ClientName, for_good: bool) {
+        self.offers.remove(&client);
+        self.events.push_back(Event::Left { client, for_good });
+    }
+
+    fn said(&mut self, client: ClientName, message: ToCoordinator) {
+        let event = match message {
+            ToCoordinator::Offer {
+                round,
+                report,
+                sections,
+                blob,
+            } => {
+                // A second offer does not replace the first: the engine will turn it down.
+                if round == self.engine.round() {
+                    let offer = Offer { report, blob };
+                    self.offers.entry(client.clone()).or_insert(offer);
+                    self.answered.insert(client.clone());
+                }
+                Event::Offered {
+                    client,
+                    round,
+                    report,
+                    sections,
+                    bytes: blob.bytes,
+                }
+            }
+            ToCoordinator::Evaluated { round, evaluation } => Event::Evaluated {
+                client,
+                round,
+                evaluation,
+            },
+            ToCoordinator::Failed { round, reason } => {
+                self.answered.insert(client.clone());
+                Event::Failed {
+                    client,
+                    round,
+                    reason,
+                }
+            }
+            // The connection's task keeps these to itself.
+            ToCoordinator::Join { .. } | ToCoordinator::Leave => return,
+        };
+        self.events.push_back(event);
+    }
+
+    /// Takes in what was done beside the driver.
+    fn finished(&mut self, done: Done) -> Result<(), ServerError> {
+        match done {
+            Done::Received {
+                client,
+                round,
+                received: Received::Whole(update),
+            } => self.events.push_back(Event::Received {
+                client,
+                round,
+                update,
+            }),
+            // No event: the connection's end is one, and the engine asks again when the client is back.
+            Done::Received {
+                client,
+                received: Received::Broken(partial),
+                ..
+            } => {
+                if self.partials.len() < WINDOW {
+                    self.partials.insert(client, partial);
+                }
+            }
+            Done::Tested { round, result } => self.events.push_back(Event::Tested {
+                round,
+                evaluation: Some(result?),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Does what the engine says; the outcome, when that was the last.
+    fn act(&mut self, action: Action, observe: Watch<'_>) -> Result<Option<Outcome>, ServerError> {
+        match action {
+            Action::Ask {
+                client,
+                round,
+                task,
+                broadcast,
+            } => self.ask(client, round, task, broadcast, observe)?,
+            Action::Receive {
+                client,
+                round,
+                inspector,
+            } => self.receive(client, round, inspector),
+            Action::Answer {
+                client,
+                round,
+                verdict,
+            } => {
+                let message = match verdict {
+                    Ok(()) => {
+                        self.accepted.insert(client.clone(), round);
+                        ToClient::Accepted { round }
+                    }
+                    Err(reason) => ToClient::Rejected { round, reason },
+                };
+                self.tell(&client, message, observe)?;
+            }
+            Action::Test { round, broadcast } => self.test(round, broadcast),
+            Action::Record(record) => {
+                // What is still under way belongs to a round that is over.
+                self.done.abort_all();
+                self.packed = None;
+                self.offers.clear();
+                self.partials.clear();
+                self.asked.clear();
+                self.answered.clear();
+                observe(Progress::Record {
+                    record: &record,
+                    state: self.engine.state(),
+                })?;
+            }
+            Action::Finish(outcome) => return Ok(Some(outcome)),
+        }
+        Ok(None)
+    }
+
+    fn ask(
+        &mut self,
+        client: ClientName,
+        round: u32,
+        task: Task,
+        broadcast: Arc<Broadcast>,
+        observe: Watch<'_>,
+    ) -> Result<(), ServerError> {
+        let packed = match self.packed.take() {
+            Some(packed) if Arc::ptr_eq(&packed.broadcast, &broadcast) => packed,
+            _ => Packed {
+                sections: broadcast.headers(),
+                held: self.store.hold(pack(&broadcast.sections()).into())?,
+                broadcast,
+            },
+        };
+        let message = ToClient::Task {
+            round,
+            task,
+            sections: packed.sections.clone(),
+            blob: packed.held.reference(),
+        };
+        self.packed = Some(packed);
+        self.tell(&client, message, observe)?;
+        self.asked.insert(client);
+        Ok(())
+    }
+
+    fn receive(&mut self, client: ClientName, round: u32, inspector: Arc<Inspector>) {
+        let (Some(session), Some(&offer)) = (self.sessions.get(&client), self.offers.get(&client))
+        else {
+            let reason = Rejection::TransferFailed("nothing is offered any more".into());
+            return self.events.push_back(Event::Received {
+                client,
+                round,
+                update: Err(reason),
+            });
+        };
+        let begun = self.partials.remove(&client);
+        let begun = begun.filter(|partial| partial.reference() == offer.blob);
+        let partial = match begun.map_or_else(|| prepare(&offer, &inspector), Ok) {
+            Ok(partial) => partial,
+            Err(reason) => {
+                return self.events.push_back(Event::Received {
+                    client,
+                    round,
+                    update: Err(reason),
+                });
+            }
+        };
+        let link = session.link.clone();
+        self.done.spawn(async move {
+            Done::Received {
+                client,
+                round,
+                received: receive(link, partial, offer.report, inspector).await,
+            }
+        });
+    }
+
+    fn test(&mut self, round: u32, broadcast: Arc<Broadcast>) {
+        let Some(dataset) = self.test.clone() else {
+            return self.events.push_back(Event::Tested {
+                round,
+                evaluation: None,
+            });
+        };
+        let description = self.description.clone();
+        self.done.spawn_blocking(move || Done::Tested {
+            round,
+            result: testing::test(&description, &broadcast.weights, &dataset),
+        });
+    }
+
+    /// Tells a client something, or drops it if it does not listen.
+    fn tell(
+        &mut self,
+        client: &ClientName,
+        message: ToClient,
+        observe: Watch<'_>,
+    ) -> Result<(), ServerError> {
+        let Some(session) = self.sessions.get(client) else {
+            return Ok(());
+        };
+        if let Err(TrySendError::Full(_)) = session.told.try_send(message) {
+            let link = session.link.clone();
+            self.sessions.remove(client);
+            tokio::spawn(async move { link.close("you do not read what you are told").await });
+            self.left(client.clone(), false);
+            self.notice(
+                format!("{client} is dropped: it does not read what it is told"),
+                observe,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: String, observe: Watch<'_>) -> Result<(), ServerError> {
+        if let Some(notice) = self.notices.admit(self.began.elapsed(), notice) {
+            observe(Progress::Notice(&notice))?;
+        }
+        Ok(())
+    }
+
+    /// Shows where the run stands, when that has changed.
+    fn show(&mut self, observe: Watch<'_>) -> Result<(), ServerError> {
+        if !self.asked.is_empty() {
+            self.waiting = None;
+            return Ok(observe(Progress::Round {
+                round: self.engine.round(),
+                answered: self.answered.len(),
+                asked: self.asked.len(),
+            })?);
+        }
+        let waiting = (self.engine.clients(), self.engine.clients_needed());
+        if self.waiting.replace(waiting) != Some(waiting) {
+            let (clients, needed) = waiting;
+            observe(Progress::Waiting { clients, needed })?;
+        }
+        Ok(())
+    }
+
+    /// Tells everybody that the run is over, and waits a little while they hang up.
+    async fn part(&mut self, outcome: Outcome) {
+        let reason = match outcome {
+            Outcome::Completed => "all rounds are done",
+            Outcome::Stopped => "the coordinator was stopped",
+            Outcome::TooFewClients => "there were too few clients",
+        };
+        let mut left: BTreeSet<u64> = BTreeSet::new();
+        for session in std::mem::take(&mut self.sessions).into_values() {
+            left.insert(session.number);
+            let _ = session.told.try_send(ToClient::Finished {
+                reason: reason.into(),
+            });
+        }
+        let gone = async {
+            while !left.is_empty() {
+                match self.heard.recv().await {
+                    Some(Signal::Left { number, .. }) => drop(left.remove(&number)),
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        };
+        let _ = timeout(self.limits.connect, gone).await;
+    }
+}

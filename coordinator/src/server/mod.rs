@@ -1,0 +1,138 @@
+//! The QUIC server: drives the round engine with what clients say and with real time, and tells clients what it
+//! decides.
+//!
+//! One task for each connection reads and writes; all that is heard goes through one bounded queue to the driver, which
+//! alone owns the engine. The driver never waits for a client: what it says goes into that client's own bounded queue,
+//! and a client that lets it fill up is dropped.
+
+mod door;
+mod driver;
+mod notices;
+mod reception;
+mod session;
+mod testing;
+
+use std::{io, sync::Arc, time::SystemTime};
+
+use selvedge_data::Dataset;
+use selvedge_models::{ModelError, Weights};
+use selvedge_protocols::{
+    Description, LocalError, Purpose, ServerState,
+    message::ToClient,
+    wire::{Limits, Listener, WireError, codec},
+};
+use tokio::sync::mpsc;
+
+use self::driver::Driver;
+use crate::{Engine, Observer, Outcome, Roster};
+
+/// Updates that are received at a time, beside the one that is folded next.
+const WINDOW: usize = 8;
+/// What may wait for the driver, over all clients.
+const HEARD: usize = 64;
+
+/// A coordinator that is about to serve a run.
+#[derive(Debug)]
+pub struct Server {
+    /// The run.
+    pub description: Arc<Description>,
+    /// Tells this run from others: see [`run_id`].
+    pub run: String,
+    /// The coordinator's test set.
+    pub test: Option<Arc<Dataset>>,
+    /// The open door.
+    pub listener: Listener,
+}
+
+/// Why a run could not be served to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The description is too long to be sent to a client.
+    #[error("the description cannot be sent to clients: {0}")]
+    Description(#[from] codec::CodecError),
+    /// The broadcast cannot be offered.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The model cannot be built, or cannot be evaluated on the test set.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// What is written during the run could not be.
+    #[error("the results cannot be written: {0}")]
+    Results(#[from] io::Error),
+    /// A thread of the coordinator's own ended.
+    #[error("the evaluation on the test set has ended unexpectedly")]
+    TestEnded,
+}
+
+impl From<ModelError> for ServerError {
+    fn from(error: ModelError) -> Self {
+        Self::Local(error.into())
+    }
+}
+
+/// Names a run by its description and the moment it began. A coordinator that is started anew begins at round 1 with
+/// fresh weights, even with the same description: what a client kept from the time before must not be used, so it must
+/// be another run.
+pub fn run_id(description: &Description, began: SystemTime) -> String {
+    let since = began
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut hasher = blake3::Hasher::new_derive_key("selvedge 1 run");
+    hasher.update(&since.as_nanos().to_le_bytes());
+    hasher.update(description.to_toml().as_bytes());
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+impl Server {
+    /// Serves the run from its first weights, and gives the final state and how the run ended. When `stop` is ready the
+    /// run ends before its time.
+    ///
+    /// Folding updates takes the processor's time: run this as the root of a multi-threaded runtime (`block_on`), not
+    /// as a task of its own, so that it keeps no connection waiting.
+    ///
+    /// # Errors
+    /// When the model cannot be built or evaluated, or `observe` fails. Nothing that a client does is an error.
+    pub async fn serve(
+        self,
+        stop: impl Future<Output = ()>,
+        observe: Observer<'_>,
+    ) -> Result<(ServerState, Outcome), ServerError> {
+        let Self {
+            description,
+            run,
+            test,
+            listener,
+        } = self;
+        let welcome = ToClient::Welcome {
+            run,
+            description: description.to_toml(),
+        };
+        codec::encode(&welcome)?;
+        let initial = Weights::initial(
+            &description.model,
+            &mut description.seed.stream(Purpose::Initialisation),
+        )?;
+        let engine = Engine::new(
+            description.clone(),
+            &description.model.layout()?,
+            initial,
+            Roster::Joined(Default::default()),
+            WINDOW,
+        );
+        let limits = Limits::from(&description.network);
+        let listener = Arc::new(listener);
+        let (signals, heard) = mpsc::channel(HEARD);
+        let mut driver = Driver::new(description, engine, test, welcome, heard, limits);
+        let door = door::Door {
+            listener: listener.clone(),
+            limits,
+            store: driver.store(),
+            signals,
+        };
+        let door = tokio::spawn(door.keep());
+        let ended = driver.drive(stop, observe).await;
+        door.abort();
+        listener.close("the run is over").await;
+        ended.map(|outcome| (driver.into_state(), outcome))
+    }
+}

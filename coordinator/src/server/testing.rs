@@ -1,0 +1,58 @@
+//! Evaluation on the coordinator's test set.
+
+use std::{
+    num::NonZeroUsize,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use candle_core::Device;
+use selvedge_data::Dataset;
+use selvedge_models::{Network, Weights};
+use selvedge_protocols::{
+    Description, LocalError,
+    evaluation::{evaluate, test_chunk, test_chunks},
+    message::Evaluation,
+};
+
+/// Evaluates a model on a test set with all processors. The sums are those of a simulation, to the last bit.
+pub(super) fn test(
+    description: &Description,
+    weights: &Weights,
+    dataset: &Dataset,
+) -> Result<Evaluation, LocalError> {
+    let chunks = test_chunks(dataset);
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut network = Network::new(&description.model, &Device::Cpu)?;
+        network.load(weights)?;
+        let mut evaluated = Vec::new();
+        loop {
+            let chunk = next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= chunks {
+                return Ok::<_, LocalError>(evaluated);
+            }
+            let examples = test_chunk(dataset, chunk);
+            let loss = description.training.loss;
+            evaluated.push((chunk, evaluate(&mut network, loss, dataset, &examples)?));
+        }
+    };
+    let mut evaluated = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.min(chunks))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let mut evaluated = Vec::new();
+        for thread in threads {
+            match thread.join() {
+                Ok(part) => evaluated.extend(part?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok::<_, LocalError>(evaluated)
+    })?;
+    evaluated.sort_unstable_by_key(|&(chunk, _)| chunk);
+    let mut sum = Evaluation::default();
+    evaluated.into_iter().for_each(|(_, part)| sum.add(part));
+    Ok(sum)
+}

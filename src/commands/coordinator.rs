@@ -1,0 +1,94 @@
+//! `selvedge coordinator`: runs a federation over the network.
+
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use clap::Args;
+use selvedge_client::command::interrupted;
+use selvedge_coordinator::{Progress, Server, server::run_id};
+use selvedge_protocols::wire::{Credentials, Limits, Listener, certificates::COORDINATOR};
+use tokio::runtime::Runtime;
+
+use super::{
+    Failure,
+    run::{Changes, Output, base},
+};
+use crate::progress::Display;
+
+#[derive(Args)]
+pub(crate) struct Coordinator {
+    /// The description
+    file: PathBuf,
+    /// The folder of certificates, as `selvedge certs new` makes it [default: `network.certificates` of the description]
+    #[arg(long, value_name = "FOLDER")]
+    certs: Option<PathBuf>,
+    /// The address to listen on; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4433")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    changes: Changes,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Coordinator {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let started = Instant::now();
+        let description = Arc::new(self.changes.read(Some(&self.file))?);
+        let base = base(Some(&self.file));
+        let layout = description.model.layout()?;
+        // The examples to train on stay with the clients; what the coordinator has of its own is the test set.
+        let test = description.data.load(&base)?.test.map(Arc::new);
+        if let Some(test) = &test {
+            description.check_data(test, "the test examples")?;
+        }
+        let certs = self.certs.clone().or_else(|| {
+            let folder = description.network.certificates.as_ref()?;
+            Some(base.join(folder))
+        });
+        let certs = certs.ok_or(
+            "where are the certificates? Name their folder with --certs; `selvedge certs new` makes them",
+        )?;
+        let credentials = Credentials::from_folder(&certs, COORDINATOR, SystemTime::now())?;
+
+        let runtime = Runtime::new()?;
+        let entered = runtime.enter();
+        let limits = Limits::from(&description.network);
+        let listener = Listener::bind(self.listen, &credentials, limits)?;
+        let address = listener.local_address()?;
+        let stop = interrupted()?;
+        drop(entered);
+        let mut results = self.output.results(&description)?;
+        let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
+        // Even when quiet: with port 0 nobody could know it otherwise.
+        writeln!(io::stderr(), "listening on {address}")?;
+
+        let server = Server {
+            description: description.clone(),
+            run: run_id(&description, SystemTime::now()),
+            test,
+            listener,
+        };
+        let served = runtime.block_on(server.serve(stop, &mut |progress| {
+            display.show(&progress);
+            match progress {
+                Progress::Record { record, .. } => results.record(record).map_err(io::Error::from),
+                _ => Ok(()),
+            }
+        }));
+        // An evaluation that is still under way after an interruption is not waited for.
+        runtime.shutdown_timeout(Duration::ZERO);
+        display.finish();
+        let (state, outcome) = served?;
+        let seconds = started.elapsed().as_secs_f64();
+        let folder = results.folder().to_owned();
+        let summary = results.finish(outcome, &layout, &state, None, seconds)?;
+        self.output.conclude(&summary, &folder)
+    }
+}

@@ -1,1 +1,0 @@
-//! End-to-end scenarios, each named after what it shows.
