@@ -7,7 +7,6 @@ use std::{
 use clap::Args;
 use crossbeam_channel::bounded;
 use selvedge_coordinator::Progress;
-use selvedge_protocols::Purpose;
 use selvedge_simulations::Simulation;
 
 use super::{
@@ -39,15 +38,8 @@ impl Simulate {
         if let Some(test) = &split.test {
             description.check_data(test, "the test examples")?;
         }
-        let mut random = description.seed.stream(Purpose::Partition);
-        let partition =
-            description
-                .partition
-                .deal(&split.train, description.clients, &mut random)?;
-        let mut random = description.seed.stream(Purpose::Holdout);
-        let (shares, held_out) =
-            partition.split_holdout(description.evaluation.holdout, &mut random)?;
-        let histogram = partition.label_histogram(&split.train).ok();
+        let dealt = description.deal(&split.train)?;
+        let histogram = dealt.all.label_histogram(&split.train).ok();
 
         let mut results = self.output.results(&description)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
@@ -64,8 +56,8 @@ impl Simulate {
             description: description.clone(),
             train: &split.train,
             test: split.test.as_ref(),
-            shares: &shares,
-            held_out: &held_out,
+            shares: &dealt.shares,
+            held_out: &dealt.held_out,
             workers,
             stop: Some(stop),
         };

@@ -2,6 +2,7 @@
 //! connection is lost.
 
 mod moment;
+mod patience;
 mod session;
 mod work;
 
@@ -9,28 +10,23 @@ pub use moment::Moment;
 
 use std::{path::PathBuf, pin::pin, time::Duration};
 
-use rand::Rng;
 use selvedge_models::ModelError;
 use selvedge_protocols::{
     ClientName, InvalidName,
     description::DescriptionError,
     wire::{Credentials, Limits, WireError, connect},
 };
-use tokio::{select, time::Instant};
+use tokio::{select, time::sleep};
 
 use self::{
-    session::{Parted, converse},
+    patience::Patience,
+    session::{Parted, Session},
     work::Work,
 };
 use crate::{
     holding::{HoldingError, Supply},
     kept::KeptError,
 };
-
-/// The first pause before connecting again, and the longest; each is twice the one before, and each is stretched or
-/// shortened by up to a half, so that the clients of a coordinator that was restarted do not all come at once.
-const PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A client that is about to take part.
 #[derive(Clone)]
@@ -108,35 +104,28 @@ impl Agent {
     ) -> Result<Ending, AgentError> {
         let client = ClientName::new(&self.credentials.identity().name)?;
         let mut stop = pin!(stop);
-        let mut limits = Limits::default();
+        let mut patience = Patience::new(self.give_up_after);
         let mut work: Option<Work> = None;
-        let mut pause = PAUSE;
-        let mut last_seen = Instant::now();
         loop {
+            let limits = work.as_ref().map_or_else(Limits::default, Work::limits);
             let connected = select! {
                 connected = connect(&self.coordinator, &self.credentials, limits) => connected,
                 () = &mut stop => return Ok(Ending::Stopped),
             };
             let error = match connected {
+                Err(error) => error,
                 Ok((link, control)) => {
-                    let parted = converse(
-                        self,
-                        &client,
-                        &link,
-                        control,
-                        &mut work,
-                        stop.as_mut(),
-                        observe,
-                    )
-                    .await;
-                    if let Some(work) = &work {
-                        // It was a coordinator: the pauses begin again.
-                        (last_seen, pause) = (Instant::now(), PAUSE);
-                        limits = work.limits();
-                    }
+                    let session = Session {
+                        agent: self,
+                        client: &client,
+                        link: &link,
+                        patience: &mut patience,
+                        observe: &mut *observe,
+                    };
+                    let parted = session.attend(control, &mut work, stop.as_mut()).await;
+                    link.close("this client hangs up").await;
                     match parted {
                         Ok(Parted::Finished(reason)) => {
-                            link.close("thank you").await;
                             if let Some(work) = work {
                                 work.forget()?;
                             }
@@ -144,36 +133,27 @@ impl Agent {
                         }
                         Ok(Parted::Stopped) => return Ok(Ending::Stopped),
                         Err(AgentError::Wire(error)) => error,
-                        Err(error) => {
-                            link.close("this client gives up").await;
-                            return Err(error);
-                        }
+                        Err(error) => return Err(error),
                     }
                 }
-                Err(error) => error,
             };
-            // A name that cannot be resolved may be resolved again when it once was.
-            let may_pass = error.is_transient()
-                || matches!(error, WireError::Address { .. } if work.is_some());
-            if !may_pass {
+            // A host that was found before will be found again.
+            let was_found = matches!(error, WireError::Address { .. }) && work.is_some();
+            if !(error.is_transient() || was_found) {
                 return Err(error.into());
             }
-            let stretched = pause.mul_f64(rand::rng().random_range(0.5..1.5));
-            if last_seen.elapsed() + stretched > self.give_up_after {
+            let Some(pause) = patience.pause() else {
                 return Err(AgentError::NoCoordinator {
                     after: self.give_up_after,
                     last: error,
                 });
-            }
-            observe(Moment::Lost {
-                error: error.to_string(),
-                pause: stretched,
-            });
+            };
+            let error = error.to_string();
+            observe(Moment::Lost { error, pause });
             select! {
-                () = tokio::time::sleep(stretched) => {}
+                () = sleep(pause) => {}
                 () = &mut stop => return Ok(Ending::Stopped),
             }
-            pause = LONGEST_PAUSE.min(pause * 2);
         }
     }
 }

@@ -54,6 +54,7 @@ pub(super) enum Outcome {
 /// Something that was done beside the conversation.
 pub(super) enum Done {
     Pulled {
+        connection: u64,
         partial: Partial,
         result: Result<Bytes, WireError>,
     },
@@ -77,6 +78,8 @@ pub(super) struct Work {
     run: Arc<Run>,
     kept: Kept,
     store: BlobStore,
+    /// Counts connections: what was pulled on an earlier one has failed with it.
+    connection: u64,
     /// What was asked on this connection and is not done.
     assignment: Option<Assignment>,
     /// A model that is being fetched, or what has come of one.
@@ -116,6 +119,7 @@ impl Work {
             run: Arc::new(run),
             kept,
             store: BlobStore::new(u64::MAX), // It holds one update.
+            connection: 0,
             assignment: None,
             pulling: None,
             partial: None,
@@ -142,6 +146,7 @@ impl Work {
 
     /// On a new connection: whatever was asked on another will be asked again, if it is still wanted.
     pub(super) fn resume(&mut self) -> Moment {
+        self.connection += 1;
         self.assignment = None;
         self.fetched = None;
         self.pulling = None;
@@ -193,10 +198,14 @@ impl Work {
             Ok(partial) => partial,
             Err(error) => return Some(failed(round, error.to_string())),
         };
-        let link = link.clone();
+        let (link, connection) = (link.clone(), self.connection);
         let pulling = self.done.spawn(async move {
             let result = pull(&link, &mut partial).await;
-            Done::Pulled { partial, result }
+            Done::Pulled {
+                connection,
+                partial,
+                result,
+            }
         });
         self.pulling = Some(pulling);
         None
@@ -240,8 +249,16 @@ impl Work {
     ) -> Result<Option<ToCoordinator>, AgentError> {
         let mut answer = None;
         match done {
-            Ok(Done::Pulled { partial, result }) => {
-                answer = self.pulled(partial, result)?;
+            Ok(Done::Pulled {
+                connection,
+                partial,
+                result,
+            }) => {
+                if connection == self.connection {
+                    answer = self.pulled(partial, result)?;
+                } else {
+                    self.partial.get_or_insert(partial);
+                }
             }
             Ok(Done::Worked {
                 round,

@@ -465,17 +465,22 @@ impl Driver {
             Outcome::Stopped => "the coordinator was stopped",
             Outcome::TooFewClients => "there were too few clients",
         };
+        let finished = || ToClient::Finished {
+            reason: reason.into(),
+        };
         let mut left: BTreeSet<u64> = BTreeSet::new();
         for session in std::mem::take(&mut self.sessions).into_values() {
             left.insert(session.number);
-            let _ = session.told.try_send(ToClient::Finished {
-                reason: reason.into(),
-            });
+            let _ = session.told.try_send(finished());
         }
         let gone = async {
             while !left.is_empty() {
                 match self.heard.recv().await {
                     Some(Signal::Left { number, .. }) => drop(left.remove(&number)),
+                    Some(Signal::Joined(_, session)) => {
+                        left.insert(session.number);
+                        let _ = session.told.try_send(finished());
+                    }
                     Some(_) => {}
                     None => return,
                 }

@@ -1,0 +1,229 @@
+use std::{
+    future::pending,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStderr, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use selvedge_client::{AgentError, Moment};
+use selvedge_coordinator::{Outcome, Progress};
+use selvedge_protocols::ClientName;
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+use crate::federation::{Federation, all_finished, send};
+
+/// A process that ends with the test.
+struct Process {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Process {
+    fn start(federation: &Federation, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_selvedge"))
+            .args(arguments)
+            .current_dir(federation.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        Self { child, said }
+    }
+
+    fn client(federation: &Federation, address: &str, number: usize) -> Self {
+        let name = ClientName::numbered(number);
+        let name = name.as_str();
+        Self::start(
+            federation,
+            &[
+                "client", address, "--certs", "certs", "--name", name, "--deal", "run.toml",
+            ],
+        )
+    }
+
+    /// Reads what it says up to a line that holds `text`, and gives that line.
+    fn until(&mut self, text: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.said.read_line(&mut line).unwrap(),
+                0,
+                "{text:?} was not said: {all}"
+            );
+            if line.contains(text) {
+                return line;
+            }
+            all += &line;
+        }
+    }
+
+    /// `kill -9`.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Steps that take about so long on this machine.
+fn steps_for(time: Duration) -> u32 {
+    const TRIED: u32 = 2000;
+    let trial = Federation::new(&["rounds=1", "clients=1", &steps(TRIED)]);
+    let began = Instant::now();
+    trial.simulate();
+    let each = began.elapsed() / TRIED;
+    (time.as_nanos() / each.as_nanos().max(1)) as u32
+}
+
+fn steps(steps: u32) -> String {
+    format!(
+        "training={{ steps = {steps}, batch_size = 4, optimiser = {{ kind = \"sgd\", learning_rate = 0.01 }} }}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_killed_in_a_round_costs_its_update_and_can_come_back() {
+    let long = steps(steps_for(Duration::from_secs(1)));
+    let federation = Federation::new(&["rounds=100000", "network.idle_seconds=1.0", &long]);
+    let (listener, address) = federation.listen();
+    let mut agents = federation.agents(&address, 0..2);
+    let mut victim = Process::client(&federation, &address, 2);
+    let (all_are_back, stop) = oneshot::channel();
+    let (lost_rounds, lost) = oneshot::channel();
+    let (mut all_are_back, mut lost_rounds) = (Some(all_are_back), Some(lost_rounds));
+    let mut without = 0;
+    let play = async {
+        spawn_blocking(move || {
+            victim.until("round 1: training");
+            victim.kill();
+        })
+        .await
+        .unwrap();
+        // The round it was killed in and another are through.
+        lost.await.unwrap();
+        Process::client(&federation, &address, 2)
+    };
+    let serving = federation.serve(listener, async { stop.await.unwrap() }, |progress| {
+        let Progress::Record { record, .. } = progress else {
+            return;
+        };
+        match record.completed {
+            2 => without += 1,
+            3 if without > 0 => {
+                let _ = all_are_back.take().map(|tell| tell.send(()));
+            }
+            _ => {}
+        }
+        if without == 2 {
+            let _ = lost_rounds.take().map(|tell| tell.send(()));
+        }
+    });
+    let (_victim, run) = tokio::join!(play, serving);
+    agents.iter_mut().for_each(|agent| agent.abort());
+    assert_eq!(run.outcome, Outcome::Stopped);
+    let first = &run.records[0];
+    assert_eq!(
+        (first.completed, first.selected, first.applied),
+        (2, 3, true),
+        "{first:?}"
+    );
+    assert_eq!(first.failed["disconnected"], 1);
+    let second = &run.records[1];
+    assert_eq!(
+        (second.completed, second.selected, second.applied),
+        (2, 2, true),
+        "{second:?}"
+    );
+    let back = run
+        .records
+        .iter()
+        .skip(2)
+        .find(|record| record.completed == 3);
+    assert!(back.unwrap().failed.is_empty(), "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_trains_longer_than_the_idle_limit_stays_connected() {
+    let long = steps(steps_for(Duration::from_secs(4)));
+    let federation = Federation::new(&["rounds=1", "clients=1", "network.idle_seconds=1.0", &long]);
+    let (listener, address) = federation.listen();
+    let agent = send(federation.agent(&address, 0));
+    let run = federation.serve(listener, pending(), |_| {}).await;
+    let (ended, moments) = agent.await.unwrap();
+    ended.unwrap();
+    let record = &run.records[0];
+    assert!(
+        record.seconds > 1.0,
+        "the training was too short to show anything: {record:?}"
+    );
+    assert_eq!((record.completed, &run.notices), (1, &vec![]));
+    let is_lost = |moment: &Moment| matches!(moment, Moment::Lost { .. });
+    assert!(!moments.iter().any(is_lost), "{moments:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_coordinator_is_killed_notices_and_gives_up_after_the_time_it_was_given() {
+    let federation = Federation::new(&["network.idle_seconds=1.0"]);
+    let serve = [
+        "coordinator",
+        "run.toml",
+        "--listen",
+        "127.0.0.1:0",
+        "--quiet",
+    ];
+    let mut coordinator = Process::start(&federation, &serve);
+    let line = coordinator.until("listening on ");
+    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let mut agent = federation.agent(&address, 0);
+    agent.give_up_after = Duration::from_secs(3);
+    let (mut moments, mut coordinator) = (Vec::new(), Some(coordinator));
+    let ended = agent
+        .run(pending(), &mut |moment| {
+            if let Moment::Joined { .. } = moment {
+                coordinator.take().unwrap().kill();
+            }
+            moments.push(moment);
+        })
+        .await;
+    let Some(Moment::Lost { error, .. }) = moments.get(1) else {
+        panic!("{moments:?}");
+    };
+    assert!(
+        error.contains("nothing was heard from it within the idle limit"),
+        "{error}"
+    );
+    let error = ended.unwrap_err();
+    assert!(matches!(error, AgentError::NoCoordinator { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_come_before_the_coordinator_wait_for_it() {
+    let federation = Federation::new(&["rounds=1"]);
+    let (listener, address) = federation.listen();
+    drop(listener);
+    let agents = federation.agents(&address, 0..3);
+    let limits = selvedge_protocols::wire::Limits::from(&federation.description.network);
+    let credentials = federation.credentials("coordinator");
+    let listener = loop {
+        // The first socket may not be closed yet.
+        match selvedge_protocols::wire::Listener::bind(
+            address.parse().unwrap(),
+            &credentials,
+            limits,
+        ) {
+            Ok(listener) => break listener,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let run = federation.serve(listener, pending(), |_| {}).await;
+    all_finished(agents).await;
+    assert_eq!(run.records[0].completed, 3);
+}

@@ -1,0 +1,8 @@
+//! Federations over real QUIC on loopback.
+
+mod federation;
+mod hostile_peers_are_rejected_and_counted;
+mod lost_connections_cost_no_more_than_a_round;
+mod processes_make_the_same_model_as_a_simulation;
+mod the_network_makes_the_same_model_as_a_simulation;
+mod who_is_turned_away;

@@ -1,0 +1,57 @@
+use std::future::pending;
+
+use selvedge_coordinator::{Outcome, RoundRecord};
+
+use crate::federation::{Federation, all_finished};
+
+/// The records without what the clock measured.
+fn timeless(records: &[RoundRecord]) -> Vec<RoundRecord> {
+    let mut records = records.to_vec();
+    records.iter_mut().for_each(|record| record.seconds = 0.0);
+    records
+}
+
+async fn the_same(set: &[&str]) {
+    let federation = Federation::new(&[&["clients=5"], set].concat());
+    let simulated = federation.simulate();
+    let (listener, address) = federation.listen();
+    let agents = federation.agents(&address, 0..5);
+    let served = federation.serve(listener, pending(), |_| {}).await;
+    all_finished(agents).await;
+    assert_eq!(served.outcome, Outcome::Completed);
+    assert_eq!(served.state, simulated.state);
+    assert_eq!(timeless(&served.records), timeless(&simulated.records));
+    let first = &served.records[0];
+    assert!(first.applied && first.test_loss.is_some(), "{first:?}");
+    assert_eq!(first.failed.values().sum::<usize>(), 0, "{first:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_fedavg() {
+    the_same(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_scaffold_which_keeps_state_on_the_clients() {
+    the_same(&[
+        "algorithm.name=scaffold",
+        "rounds=5",
+        "training.optimiser.momentum=0.0",
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_some_clients_in_each_round_clipping_and_bf16() {
+    the_same(&[
+        "cohort.size=3",
+        "rounds=6",
+        "filters=[{ kind = \"clip\", norm = 0.5 }, { kind = \"bf16\" }]",
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_evaluation_by_clients_on_what_they_hold_out() {
+    the_same(&["evaluation.by_clients=true", "evaluation.holdout=0.3"]).await;
+}
