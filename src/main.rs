@@ -3,7 +3,7 @@
 mod commands;
 mod progress;
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use clap::Parser;
 
@@ -19,7 +19,8 @@ fn main() -> ExitCode {
     match commands::Selvedge::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            progress::report(error.as_ref());
+            // Nothing is left to be done when even this cannot be written.
+            let _ = writeln!(std::io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     }

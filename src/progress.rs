@@ -105,19 +105,3 @@ fn describe(record: &RoundRecord) -> String {
     add("in", Some(format!("{:.1} s", record.seconds)));
     line
 }
-
-/// Tells a person about an error that ends the command.
-pub(crate) fn report(error: &dyn std::error::Error) {
-    let mut text = format!("error: {error}");
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let reason = error.to_string();
-        if !said.contains(&reason) {
-            let _ = write!(text, ": {reason}");
-            said.push_str(&reason);
-        }
-        cause = error.source();
-    }
-    let _ = writeln!(io::stderr(), "{text}");
-}

@@ -184,6 +184,31 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// A short, stable name for the kind of error; the book has a line on each.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::InFile { problem, .. } => problem.code(),
+            Self::Io(_) => "E-DATA-FILE",
+            Self::SetMissing { .. } => "E-DATA-MISSING",
+            Self::NotBuiltIn => "E-DATA-NOT-BUILT-IN",
+            Self::Truncated { .. } => "E-DATA-TRUNCATED",
+            Self::Oversized { .. } => "E-DATA-OVERSIZED",
+            Self::Format(_) => "E-DATA-FORMAT",
+            Self::TooManyExamples { .. }
+            | Self::LengthsDiffer { .. }
+            | Self::NotWholeExamples { .. } => "E-DATA-COUNT",
+            Self::LabelOutsideClasses { .. } => "E-DATA-LABEL",
+            Self::ValueOutsideRange { .. } => "E-DATA-VALUE",
+            Self::SplitDiffers { .. } => "E-DATA-SPLIT",
+            Self::Cell { .. } => "E-DATA-CELL",
+            Self::NoSuchColumn { .. } => "E-DATA-COLUMN",
+            Self::TargetsDiffer { .. } => "E-DATA-TARGETS",
+            Self::Setting { .. } => "E-DATA-SETTING",
+            Self::NoGroups | Self::GroupsDiffer { .. } => "E-DATA-GROUPS",
+            Self::NotFetched { .. } => "E-DATA-NOT-FETCHED",
+        }
+    }
+
     /// Adds the file's name, unless it is already there.
     pub fn in_file(self, file: &Path) -> Self {
         match self {

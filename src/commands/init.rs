@@ -22,9 +22,9 @@ impl Init {
             .write(true)
             .create_new(true)
             .open(&self.file)
-            .map_err(|error| format!("{file}: cannot be created: {error}"))?;
+            .map_err(|error| Failure::system(format!("{file}: cannot be created: {error}")))?;
         new.write_all(EXAMPLE.as_bytes())
-            .map_err(|error| format!("{file}: cannot be written: {error}"))?;
+            .map_err(|error| Failure::system(format!("{file}: cannot be written: {error}")))?;
         print(format_args!(
             "{file} is written; run it with: selvedge simulate {file}"
         ));

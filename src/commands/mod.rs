@@ -4,6 +4,7 @@ mod certs;
 mod check;
 mod coordinator;
 mod data;
+mod failure;
 mod init;
 mod model;
 mod run;
@@ -14,8 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use selvedge_client::ClientCommand;
 
-/// What a command fails with: an error that tells a person what was wrong.
-pub(crate) type Failure = Box<dyn std::error::Error>;
+pub(crate) use failure::Failure;
 
 /// Federated and split learning: run a federation, simulated or over the network, from one description.
 #[derive(Parser)]

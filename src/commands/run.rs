@@ -76,7 +76,7 @@ impl Output {
     /// Tells how a run ended; the exit code says it too.
     pub(crate) fn conclude(&self, summary: &Summary, folder: &Path) -> Result<ExitCode, Failure> {
         if self.json {
-            print(serde_json::to_string(summary)?);
+            print(serde_json::to_string(summary).map_err(Failure::system)?);
         } else if !self.quiet {
             let ended = match summary.outcome {
                 Outcome::Completed => "done",

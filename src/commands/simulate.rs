@@ -47,7 +47,8 @@ impl Simulate {
         ctrlc::set_handler(move || {
             // Full means that the end was asked for already.
             let _ = interrupt.try_send(());
-        })?;
+        })
+        .map_err(Failure::system)?;
         let workers = self
             .workers
             .or_else(|| thread::available_parallelism().ok())

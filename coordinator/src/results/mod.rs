@@ -71,9 +71,9 @@ impl ResultsError {
     /// A short, stable name for the kind of error.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Occupied { .. } => "results-occupied",
-            Self::Unwritable { .. } => "results-unwritable",
-            Self::Model(_) => "results-model",
+            Self::Occupied { .. } => "E-RESULTS-OCCUPIED",
+            Self::Unwritable { .. } => "E-RESULTS-FILE",
+            Self::Model(_) => "E-RESULTS-MODEL",
         }
     }
 

@@ -287,7 +287,7 @@ fn an_error_names_the_folder_that_cannot_be_made() {
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let error = Results::create(&file.join("run"), &description("x")).unwrap_err();
-    assert_eq!(error.code(), "results-unwritable");
+    assert_eq!(error.code(), "E-RESULTS-FILE");
     assert!(error.to_string().contains("file"));
 }
 

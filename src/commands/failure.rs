@@ -1,0 +1,90 @@
+//! What a command fails with.
+
+use std::{error::Error, fmt};
+
+use selvedge_coordinator::ResultsError;
+use selvedge_data::DataError;
+use selvedge_models::ModelError;
+use selvedge_protocols::{LocalError, description::DescriptionError, wire::WireError};
+use selvedge_simulations::SimulationError;
+
+/// An error for a person: what was wrong, under a code that has a line in `docs/errors.md`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: &'static str,
+    error: Box<dyn Error>,
+}
+
+impl Failure {
+    /// Something is wrong with a file or the system that no typed error covers.
+    pub(crate) fn system(error: impl Into<Box<dyn Error>>) -> Self {
+        Self {
+            code: "E-SYSTEM",
+            error: error.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error [{}]: {}", self.code, self.error)?;
+        let mut said = self.error.to_string();
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            let reason = error.to_string();
+            if !said.contains(&reason) {
+                write!(f, ": {reason}")?;
+                said.push_str(&reason);
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Errors that know their own code.
+macro_rules! coded {
+    ($($Error:ty),*) => {
+        $(impl From<$Error> for Failure {
+            fn from(error: $Error) -> Self {
+                Self { code: error.code(), error: error.into() }
+            }
+        })*
+    };
+}
+
+coded!(DescriptionError, DataError, ResultsError, WireError);
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        Self {
+            code: "E-MODEL",
+            error: error.into(),
+        }
+    }
+}
+
+impl From<LocalError> for Failure {
+    fn from(error: LocalError) -> Self {
+        match error {
+            LocalError::Model(error) => error.into(),
+            LocalError::Data(error) => error.into(),
+        }
+    }
+}
+
+impl From<SimulationError> for Failure {
+    fn from(error: SimulationError) -> Self {
+        match error {
+            SimulationError::Local(error) => error.into(),
+            SimulationError::Results(error) => Self {
+                code: "E-RESULTS-FILE",
+                error: error.into(),
+            },
+            SimulationError::WorkerEnded => Self {
+                code: "E-INTERNAL",
+                error: error.into(),
+            },
+        }
+    }
+}
