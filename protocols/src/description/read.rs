@@ -61,11 +61,11 @@ impl DescriptionError {
     /// A short, stable name for the kind of error.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } => "description-unreadable",
-            Self::NotToml { .. } => "description-not-toml",
-            Self::Key { .. } => "description-key",
-            Self::Problems { .. } => "description-range",
-            Self::Override { .. } => "description-override",
+            Self::Unreadable { .. } => "E-RUN-FILE",
+            Self::NotToml { .. } => "E-RUN-TOML",
+            Self::Key { .. } => "E-RUN-KEY",
+            Self::Problems { .. } => "E-RUN-RANGE",
+            Self::Override { .. } => "E-RUN-SET",
         }
     }
 }

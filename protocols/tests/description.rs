@@ -1,0 +1,135 @@
+//! Descriptions: what is read is what was written, and what is wrong is said.
+
+use selvedge_protocols::{
+    Description,
+    description::{EXAMPLE, Override},
+};
+
+const SMALLEST: &str = r#"
+    rounds = 1
+    clients = 1
+    data = { source = "fashion-mnist-small" }
+    model = { preset = "mlp" }
+    training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+"#;
+
+fn read(text: &str, set: &[&str]) -> Result<Description, String> {
+    let set: Result<Vec<Override>, _> = set.iter().map(|text| text.parse()).collect();
+    set.and_then(|set| Description::parse(text, "test", &set))
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_example_is_in_order() {
+    read(EXAMPLE, &[]).unwrap();
+}
+
+#[test]
+fn every_key_that_the_example_comments_out_is_a_key() {
+    // Uncommented one at a time, each shown default must be accepted.
+    let mut table = String::new();
+    for line in EXAMPLE.lines() {
+        let text = line.trim_start_matches("# ");
+        if let Some(name) = text
+            .strip_prefix('[')
+            .and_then(|text| text.split(']').next())
+        {
+            table = name.trim_start_matches('[').to_owned();
+        } else if let (true, Some((key, rest))) = (line.starts_with("# "), text.split_once(" = ")) {
+            let value = rest.split(" #").next().unwrap().trim();
+            let key = if table.is_empty() {
+                key.to_owned()
+            } else {
+                format!("{table}.{key}")
+            };
+            if key.starts_with("data.") || key.starts_with("model") || table == "filters" {
+                continue;
+            }
+            read(EXAMPLE, &[&format!("{key}={value}")])
+                .unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_written_out_reads_back_the_same() {
+    let sets: [&[&str]; 5] = [
+        &[],
+        &[
+            "algorithm.name=fedprox",
+            "algorithm.mu=0.25",
+            "cohort.size=1",
+            "training.steps=7",
+        ],
+        &[
+            "algorithm={ name = \"fedadam\", tau = 0.5 }",
+            "filters=[{ kind = \"clip\", norm = inf }, { kind = \"bf16\" }]",
+        ],
+        &[
+            "partition={ kind = \"power-law\", exponent = 1.5 }",
+            "evaluation.holdout=0.25",
+            "evaluation.by_clients=true",
+        ],
+        &[
+            "aggregation.weighting=uniform",
+            "training.optimiser={ kind = \"adamw\", learning_rate = 0.001 }",
+        ],
+    ];
+    for set in sets {
+        let description = read(SMALLEST, set).unwrap();
+        assert_eq!(
+            read(&description.to_toml(), &[]).as_ref(),
+            Ok(&description),
+            "{set:?}"
+        );
+    }
+}
+
+#[test]
+fn overrides_reach_into_tables_that_are_not_there_yet() {
+    let description = read(SMALLEST, &["cohort.quorum=0.9", "name=a name"]).unwrap();
+    assert_eq!(
+        (description.cohort.quorum, description.name.as_str()),
+        (0.9, "a name")
+    );
+}
+
+#[test]
+fn an_override_that_cannot_be_is_refused() {
+    for (set, reason) in [
+        ("rounds", "key=value"),
+        ("=3", "the key is empty"),
+        ("a..b=3", "the key is empty"),
+        ("rounds.more=3", "`rounds` is a value"),
+    ] {
+        let error = read(SMALLEST, &[set]).unwrap_err();
+        assert!(error.contains(reason), "{set}: {error}");
+    }
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    let error = read("rounds = 1", &[]).unwrap_err();
+    assert!(error.contains("missing key `clients`"), "{error}");
+}
+
+#[test]
+fn text_that_is_no_toml_is_refused_with_its_place() {
+    let error = read("rounds = \nclients = 1", &[]).unwrap_err();
+    assert!(
+        error.contains("not valid TOML") && error.contains("line 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn several_mistakes_are_listed_at_once() {
+    let error = read(
+        SMALLEST,
+        &["rounds=0", "cohort.quorum=2.0", "training.batch_size=0"],
+    )
+    .unwrap_err();
+    for key in ["rounds", "cohort.quorum", "training.batch_size"] {
+        assert!(error.contains(key), "{key} is not in: {error}");
+    }
+}
