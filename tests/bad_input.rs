@@ -1,5 +1,7 @@
 //! Bad input: a clear error that names the file, the key or the layer, and an exit code that is not zero.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 use std::{
     fs,
     path::Path,
@@ -273,5 +275,38 @@ fn a_description_that_is_there_is_not_written_over() {
         &["init", "run.toml"],
         "E-SYSTEM",
         &["run.toml"],
+    );
+}
+
+#[test]
+fn a_client_without_a_certificate_is_told_which_file_is_missing() {
+    let folder = folder_with_images();
+    let client = [
+        "client",
+        "127.0.0.1:1",
+        "--certs",
+        ".",
+        "--name",
+        "client-0",
+        "--deal",
+        "run.toml",
+    ];
+    fails(folder.path(), &client, "E-WIRE-FILE", &["client-0.pem"]);
+}
+
+#[test]
+fn a_coordinator_without_certificates_is_told_how_to_make_them() {
+    let folder = folder_with_images();
+    fails(
+        folder.path(),
+        &["coordinator", "run.toml"],
+        "E-SYSTEM",
+        &["--certs", "selvedge certs new"],
+    );
+    fails(
+        folder.path(),
+        &["coordinator", "run.toml", "--certs", "."],
+        "E-WIRE-FILE",
+        &["coordinator.pem"],
     );
 }

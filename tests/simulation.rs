@@ -1,5 +1,7 @@
 //! A run is a function of its description, whatever the workers.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use serde_json::Value;

@@ -85,6 +85,20 @@ pub enum ClientError {
     Agent(#[from] AgentError),
 }
 
+impl ClientError {
+    /// A short, stable name for the kind of error; the book has a line on each.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Credentials(error) => error.code(),
+            Self::Source { .. } => "E-CLIENT-SOURCE",
+            Self::Description(error) => error.code(),
+            Self::Data(error) => error.code(),
+            Self::System(_) => "E-SYSTEM",
+            Self::Agent(error) => error.code(),
+        }
+    }
+}
+
 impl ClientCommand {
     /// Takes part until the run is over. The exit code is 130 when the client was interrupted.
     ///

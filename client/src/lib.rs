@@ -7,6 +7,6 @@ pub mod kept;
 pub mod trainer;
 
 pub use agent::{Agent, AgentError, Ending, Moment};
-pub use command::ClientCommand;
+pub use command::{ClientCommand, ClientError};
 pub use holding::{Holding, Supply};
 pub use trainer::{Examples, Trainer};

@@ -1,5 +1,7 @@
 //! Local training against a loop written out by hand.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 use candle_core::{Device, Tensor};
 use rand::seq::SliceRandom;
 use selvedge_client::{Examples, Trainer};

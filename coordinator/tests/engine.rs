@@ -1,5 +1,7 @@
 //! The round engine, driven by hand with a clock of the test's own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! Descriptions: what is read is what was written, and what is wrong is said.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 use selvedge_protocols::{
     Description,
     description::{EXAMPLE, Override},

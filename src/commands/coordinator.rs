@@ -52,22 +52,24 @@ impl Coordinator {
             let folder = description.network.certificates.as_ref()?;
             Some(base.join(folder))
         });
-        let certs = certs.ok_or(
-            "where are the certificates? Name their folder with --certs; `selvedge certs new` makes them",
-        )?;
+        let certs = certs.ok_or_else(|| {
+            Failure::system(
+                "no certificates: name their folder with --certs (`selvedge certs new` makes them)",
+            )
+        })?;
         let credentials = Credentials::from_folder(&certs, COORDINATOR, SystemTime::now())?;
 
-        let runtime = Runtime::new()?;
+        let runtime = Runtime::new().map_err(Failure::system)?;
         let entered = runtime.enter();
         let limits = Limits::from(&description.network);
         let listener = Listener::bind(self.listen, &credentials, limits)?;
         let address = listener.local_address()?;
-        let stop = interrupted()?;
+        let stop = interrupted().map_err(Failure::system)?;
         drop(entered);
         let mut results = self.output.results(&description)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
         // Even when quiet: with port 0 nobody could know it otherwise.
-        writeln!(io::stderr(), "listening on {address}")?;
+        writeln!(io::stderr(), "listening on {address}").map_err(Failure::system)?;
 
         let server = Server {
             description: description.clone(),

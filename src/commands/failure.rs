@@ -2,7 +2,8 @@
 
 use std::{error::Error, fmt};
 
-use selvedge_coordinator::ResultsError;
+use selvedge_client::ClientError;
+use selvedge_coordinator::{ResultsError, ServerError};
 use selvedge_data::DataError;
 use selvedge_models::ModelError;
 use selvedge_protocols::{LocalError, description::DescriptionError, wire::WireError};
@@ -53,7 +54,13 @@ macro_rules! coded {
     };
 }
 
-coded!(DescriptionError, DataError, ResultsError, WireError);
+coded!(
+    DescriptionError,
+    DataError,
+    ResultsError,
+    WireError,
+    ClientError
+);
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
@@ -82,6 +89,27 @@ impl From<SimulationError> for Failure {
                 error: error.into(),
             },
             SimulationError::WorkerEnded => Self {
+                code: "E-INTERNAL",
+                error: error.into(),
+            },
+        }
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Wire(error) => error.into(),
+            ServerError::Local(error) => error.into(),
+            ServerError::Results(error) => Self {
+                code: "E-RESULTS-FILE",
+                error: error.into(),
+            },
+            ServerError::Description(_) => Self {
+                code: "E-RUN-RANGE",
+                error: error.into(),
+            },
+            _ => Self {
                 code: "E-INTERNAL",
                 error: error.into(),
             },

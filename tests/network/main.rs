@@ -1,5 +1,7 @@
 //! Federations over real QUIC on loopback.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
 mod federation;
 mod hostile_peers_are_rejected_and_counted;
 mod lost_connections_cost_no_more_than_a_round;

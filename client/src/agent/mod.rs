@@ -89,6 +89,23 @@ pub enum AgentError {
     OutOfPlace(String),
 }
 
+impl AgentError {
+    /// A short, stable name for the kind of error; the book has a line on each.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Name(_) => "E-WIRE-NAME",
+            Self::Wire(error) => error.code(),
+            Self::OutOfPlace(_) => "E-WIRE-PROTOCOL",
+            Self::TurnedAway(_) => "E-CLIENT-TURNED-AWAY",
+            Self::NoCoordinator { .. } => "E-CLIENT-NO-COORDINATOR",
+            Self::Description(error) => error.code(),
+            Self::Model(_) => "E-MODEL",
+            Self::Holding(_) => "E-CLIENT-EXAMPLES",
+            Self::Kept(_) => "E-CLIENT-STATE",
+        }
+    }
+}
+
 impl Agent {
     /// Takes part until the run is over or `stop` is ready. Says what happens to `observe`.
     ///

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match Client::parse().command.run() {
         Ok(code) => code,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            let _ = writeln!(std::io::stderr(), "error [{}]: {error}", error.code());
             ExitCode::FAILURE
         }
     }

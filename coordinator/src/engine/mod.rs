@@ -453,14 +453,12 @@ impl Engine {
                     "{bytes} bytes announced for {}",
                     describe(sections)
                 ))),
-            })
-            .and_then(|()| {
-                if report.examples == 0 {
-                    Err(Rejection::NoExamples)
-                } else {
-                    Ok(())
-                }
             });
+        let checked = checked.and(if report.examples == 0 {
+            Err(Rejection::NoExamples)
+        } else {
+            Ok(())
+        });
         training.settle(client, checked.map(|()| Status::Offered))
     }
 

@@ -192,7 +192,7 @@ impl Description {
 
     /// Whether the model is evaluated after `round` (counted from 1).
     pub fn is_evaluated(&self, round: u32) -> bool {
-        round % self.evaluation.every.max(1) == 0 || round == self.rounds
+        round.is_multiple_of(self.evaluation.every.max(1)) || round == self.rounds
     }
 }
 

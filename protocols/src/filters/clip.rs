@@ -36,8 +36,8 @@ impl Filter for Clip {
     }
 
     fn problem(&self) -> Option<(&'static str, String)> {
-        // Written so that NaN is a problem too.
-        (!(self.norm > 0.0)).then(|| ("norm", format!("{} is not above 0", self.norm)))
+        let allowed = self.norm > 0.0;
+        (!allowed).then(|| ("norm", format!("{} is not above 0", self.norm)))
     }
 }
 

@@ -180,7 +180,8 @@ pub struct Partial {
     /// Empty before the first byte, then of the blob's size.
     buffer: Vec<u8>,
     filled: usize,
-    hasher: Hasher,
+    /// Boxed: it is two kilobytes, and partials are passed about.
+    hasher: Box<Hasher>,
     hashed: usize,
 }
 
@@ -200,7 +201,7 @@ impl Partial {
                 size,
                 buffer: Vec::new(),
                 filled: 0,
-                hasher: Hasher::new(),
+                hasher: Box::new(Hasher::new()),
                 hashed: 0,
             }),
             _ => Err(too_large),
