@@ -281,8 +281,10 @@ pub fn check_headers(
     expected: &[SectionHeader],
     announced: &[SectionHeader],
 ) -> Result<(), Rejection> {
+    // A peer's words are cut short: they go into records and answers.
     let describe = |header: &SectionHeader| {
-        format!("{} {} × {:?}", header.name, header.values, header.encoding)
+        let name: String = header.name.escape_debug().take(64).collect();
+        format!("{name} {} × {:?}", header.values, header.encoding)
     };
     for (expected, announced) in expected.iter().zip(announced) {
         if expected != announced {

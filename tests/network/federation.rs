@@ -41,7 +41,7 @@ optimiser = { kind = "sgd", learning_rate = 0.1, momentum = 0.5 }
 
 /// A folder with a description (`run.toml`), its examples, and certificates.
 pub(crate) struct Federation {
-    pub(crate) folder: TempDir,
+    folder: TempDir,
     pub(crate) description: Arc<Description>,
     split: Split,
 }
@@ -66,17 +66,21 @@ impl Federation {
         fs::write(folder.path().join("test.csv"), table(1000, 1300)).unwrap();
         let split = description.data.load(folder.path()).unwrap();
         let certs = folder.path().join("certs");
-        let validity = Validity::days(SystemTime::now(), 2);
-        new_authority(&certs, &[], validity, Existing::Keep).unwrap();
-        for number in 0..description.clients {
-            let name = ClientName::numbered(number);
-            issue(&certs, name.as_str(), validity, Existing::Keep).unwrap();
-        }
-        Self {
+        new_authority(&certs, &[], two_days(), Existing::Keep).unwrap();
+        let federation = Self {
             folder,
             description: Arc::new(description),
             split,
+        };
+        for number in 0..federation.description.clients {
+            federation.issue(ClientName::numbered(number).as_str());
         }
+        federation
+    }
+
+    /// Issues a client's certificate.
+    pub(crate) fn issue(&self, name: &str) {
+        issue(&self.path().join("certs"), name, two_days(), Existing::Keep).unwrap();
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -194,6 +198,10 @@ pub(crate) async fn all_finished(agents: Vec<Sent>) {
         let expected = Ending::Finished("all rounds are done".into());
         assert_eq!(ended.unwrap(), expected, "{moments:?}");
     }
+}
+
+fn two_days() -> Validity {
+    Validity::days(SystemTime::now(), 2)
 }
 
 /// Examples of three classes, apart but not too far.

@@ -1,77 +1,23 @@
 use std::{
     future::pending,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStderr, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use selvedge_client::{AgentError, Moment};
 use selvedge_coordinator::{Outcome, Progress};
-use selvedge_protocols::ClientName;
+use selvedge_protocols::{
+    message::{ToClient, ToCoordinator},
+    sections::{Section, pack},
+    update::TrainingReport,
+    wire::{BlobStore, Limits, Listener, connect, serve_blobs},
+};
 use tokio::{sync::oneshot, task::spawn_blocking};
 
-use crate::federation::{Federation, all_finished, send};
-
-/// A process that ends with the test.
-struct Process {
-    child: Child,
-    said: BufReader<ChildStderr>,
-}
-
-impl Process {
-    fn start(federation: &Federation, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_selvedge"))
-            .args(arguments)
-            .current_dir(federation.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        Self { child, said }
-    }
-
-    fn client(federation: &Federation, address: &str, number: usize) -> Self {
-        let name = ClientName::numbered(number);
-        let name = name.as_str();
-        Self::start(
-            federation,
-            &[
-                "client", address, "--certs", "certs", "--name", name, "--deal", "run.toml",
-            ],
-        )
-    }
-
-    /// Reads what it says up to a line that holds `text`, and gives that line.
-    fn until(&mut self, text: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert_ne!(
-                self.said.read_line(&mut line).unwrap(),
-                0,
-                "{text:?} was not said: {all}"
-            );
-            if line.contains(text) {
-                return line;
-            }
-            all += &line;
-        }
-    }
-
-    /// `kill -9`.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::{
+    federation::{Federation, all_finished, send},
+    process::Process,
+    relay::Relay,
+};
 
 /// Steps that take about so long on this machine.
 fn steps_for(time: Duration) -> u32 {
@@ -172,16 +118,7 @@ async fn a_client_that_trains_longer_than_the_idle_limit_stays_connected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_coordinator_is_killed_notices_and_gives_up_after_the_time_it_was_given() {
     let federation = Federation::new(&["network.idle_seconds=1.0"]);
-    let serve = [
-        "coordinator",
-        "run.toml",
-        "--listen",
-        "127.0.0.1:0",
-        "--quiet",
-    ];
-    let mut coordinator = Process::start(&federation, &serve);
-    let line = coordinator.until("listening on ");
-    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let (coordinator, address) = Process::coordinator(&federation, &[]);
     let mut agent = federation.agent(&address, 0);
     agent.give_up_after = Duration::from_secs(3);
     let (mut moments, mut coordinator) = (Vec::new(), Some(coordinator));
@@ -210,15 +147,11 @@ async fn clients_that_come_before_the_coordinator_wait_for_it() {
     let (listener, address) = federation.listen();
     drop(listener);
     let agents = federation.agents(&address, 0..3);
-    let limits = selvedge_protocols::wire::Limits::from(&federation.description.network);
+    let limits = Limits::from(&federation.description.network);
     let credentials = federation.credentials("coordinator");
     let listener = loop {
         // The first socket may not be closed yet.
-        match selvedge_protocols::wire::Listener::bind(
-            address.parse().unwrap(),
-            &credentials,
-            limits,
-        ) {
+        match Listener::bind(address.parse().unwrap(), &credentials, limits) {
             Ok(listener) => break listener,
             Err(_) => tokio::task::yield_now().await,
         }
@@ -226,4 +159,107 @@ async fn clients_that_come_before_the_coordinator_wait_for_it() {
     let run = federation.serve(listener, pending(), |_| {}).await;
     all_finished(agents).await;
     assert_eq!(run.records[0].completed, 3);
+}
+
+/// A model of 16 MiB.
+const LARGE: &str = "model={ input = [4], layers = [{ kind = \"dense\", units = 524288 }, { kind = \"dense\", units = 3 }] }";
+const LARGE_BYTES: u64 = 16 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broadcast_that_is_cut_off_resumes_and_the_result_is_the_same() {
+    let set = [
+        "clients=1",
+        "rounds=1",
+        "training.epochs=1",
+        "training.batch_size=120",
+        "network.idle_seconds=1.0",
+        LARGE,
+    ];
+    let federation = Federation::new(&set);
+    let simulated = federation.simulate();
+    let (listener, address) = federation.listen();
+    let relay = Relay::start(&address).await;
+    relay.allow(LARGE_BYTES / 4 * 3);
+    let agent = federation.agent(relay.address(), 0);
+    let taking_part = async {
+        let ended = agent
+            .run(pending(), &mut |moment| {
+                if let Moment::Lost { .. } = moment {
+                    relay.allow(u64::MAX);
+                }
+            })
+            .await;
+        ended.unwrap();
+    };
+    let (run, ()) = tokio::join!(federation.serve(listener, pending(), |_| {}), taking_part);
+    assert_eq!(run.state, simulated.state);
+    // What was sent again because it was lost on the way is counted too; begun anew it would be seven quarters.
+    let carried = relay.carried_down();
+    assert!(carried < LARGE_BYTES / 2 * 3, "{carried}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
+    let set = ["clients=1", "rounds=1", LARGE];
+    let federation = Federation::new(&set);
+    let (listener, address) = federation.listen();
+    let layout = federation.description.model.layout().unwrap();
+    let sections = [Section::new(
+        "parameters",
+        vec![0.5; layout.parameter_count()],
+    )];
+    let store = BlobStore::new(2 * LARGE_BYTES);
+    let held = store.hold(pack(&sections).into()).unwrap();
+    let client = async {
+        let mut sent = Vec::new();
+        for cut in [true, false] {
+            let credentials = federation.credentials("client-0");
+            let (link, mut control) = connect(&address, &credentials, Limits::default())
+                .await
+                .unwrap();
+            let software = "cut off".into();
+            control
+                .writer
+                .write(&ToCoordinator::Join { software })
+                .await
+                .unwrap();
+            let talk = async {
+                loop {
+                    match control.reader.read::<ToClient>().await.unwrap() {
+                        ToClient::Task { round, .. } => {
+                            let offer = ToCoordinator::Offer {
+                                round,
+                                report: TrainingReport {
+                                    examples: 1,
+                                    steps: 1,
+                                    loss: None,
+                                },
+                                sections: sections.iter().map(Section::header).collect(),
+                                blob: held.reference(),
+                            };
+                            control.writer.write(&offer).await.unwrap();
+                        }
+                        ToClient::Finished { .. } => return,
+                        _ => {}
+                    }
+                }
+            };
+            let cut_off = async {
+                while !cut || link.traffic().0 < LARGE_BYTES / 4 * 3 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                () = talk => {}
+                () = cut_off => {}
+                error = serve_blobs(&link, &store) => panic!("{error}"),
+            }
+            sent.push(link.traffic().0);
+            link.close("cut").await;
+        }
+        sent
+    };
+    let (run, sent) = tokio::join!(federation.serve(listener, pending(), |_| {}), client);
+    assert_eq!(run.records[0].completed, 1, "{:?}", run.records);
+    assert!(sent[1] < LARGE_BYTES / 4 * 3, "{sent:?}");
 }

@@ -4,7 +4,11 @@
 
 mod federation;
 mod hostile_peers_are_rejected_and_counted;
+mod interruptions_are_said_and_leave_results;
 mod lost_connections_cost_no_more_than_a_round;
+mod mistakes_are_named;
+mod process;
 mod processes_make_the_same_model_as_a_simulation;
+mod relay;
 mod the_network_makes_the_same_model_as_a_simulation;
 mod who_is_turned_away;

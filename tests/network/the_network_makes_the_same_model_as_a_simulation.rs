@@ -1,8 +1,9 @@
 use std::future::pending;
 
+use selvedge_client::Supply;
 use selvedge_coordinator::{Outcome, RoundRecord};
 
-use crate::federation::{Federation, all_finished};
+use crate::federation::{Federation, all_finished, send};
 
 /// The records without what the clock measured.
 fn timeless(records: &[RoundRecord]) -> Vec<RoundRecord> {
@@ -54,4 +55,20 @@ async fn with_some_clients_in_each_round_clipping_and_bf16() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_evaluation_by_clients_on_what_they_hold_out() {
     the_same(&["evaluation.by_clients=true", "evaluation.holdout=0.3"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_one_client_whose_own_all_examples_are() {
+    let federation = Federation::new(&["clients=1"]);
+    let simulated = federation.simulate();
+    let (listener, address) = federation.listen();
+    let mut agent = federation.agent(&address, 0);
+    let Supply::Dealt(examples) = agent.supply else {
+        panic!("agents are dealt to");
+    };
+    agent.supply = Supply::Own(examples);
+    let agent = send(agent);
+    let served = federation.serve(listener, pending(), |_| {}).await;
+    all_finished(vec![agent]).await;
+    assert_eq!(served.state, simulated.state);
 }

@@ -6,15 +6,17 @@ use std::{
 };
 
 use selvedge_protocols::{
-    ClientName, Description,
+    ClientName,
     message::{ToClient, ToCoordinator},
-    wire::{Control, Link, serve_blobs},
+    wire::{Control, FrameWriter, Link, WireError, serve_blobs},
 };
 use tokio::{select, time::timeout};
 
 use super::{Agent, AgentError, Moment, patience::Patience, work::Work};
 
 const SOFTWARE: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
+/// How long the coordinator may take to let this client join. Its own limits are known only afterwards.
+const IDLE: Duration = Duration::from_secs(30);
 /// How long the coordinator is given to take note that this client leaves.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -50,9 +52,16 @@ impl Session<'_> {
             .write(&ToCoordinator::Join { software })
             .await?;
         let welcome = select! {
-            welcome = control.reader.read() => welcome?,
+            welcome = timeout(IDLE, control.reader.read()) => welcome,
             () = stop.as_mut() => return Ok(Parted::Stopped),
         };
+        let welcome = welcome.unwrap_or_else(|_| {
+            Err(WireError::Stalled {
+                peer: self.agent.coordinator.clone(),
+                doing: "letting us join",
+                after: IDLE,
+            })
+        })?;
         let (run, description) = match welcome {
             ToClient::Welcome { run, description } => (run, description),
             ToClient::TurnedAway { reason } => return Err(AgentError::TurnedAway(reason)),
@@ -64,9 +73,14 @@ impl Session<'_> {
         let begun = match begun {
             Some(begun) => begun,
             None => {
-                let origin = "the coordinator's description";
-                let description = Description::parse(&description, origin, &[])?;
-                Work::begin(self.agent, self.client, run, description)?
+                match Work::begin(self.agent, self.client, run, &description) {
+                    Ok(begun) => begun,
+                    Err(error) => {
+                        // It cannot take part, so nobody need wait for it.
+                        leave(self.link, &mut control.writer).await?;
+                        return Err(error);
+                    }
+                }
             }
         };
         let work = work.insert(begun);
@@ -93,9 +107,7 @@ impl Session<'_> {
                 // What is done already comes before what is new.
                 biased;
                 () = stop.as_mut() => {
-                    writer.write(&ToCoordinator::Leave).await?;
-                    // The coordinator hangs up when it has read that.
-                    let _ = timeout(FAREWELL, self.link.closed()).await;
+                    leave(self.link, &mut writer).await?;
                     return Ok(Parted::Stopped);
                 }
                 done = work.done() => work.finished(done, self.observe)?,
@@ -119,11 +131,22 @@ impl Session<'_> {
                 },
                 error = &mut serving => return Err(error.into()),
             };
+            if let Some(ToCoordinator::Failed { round, reason }) = &answer {
+                let (round, reason) = (*round, reason.clone());
+                (self.observe)(Moment::Failed { round, reason });
+            }
             if let Some(answer) = answer {
                 writer.write(&answer).await?;
             }
         }
     }
+}
+
+/// Says that this client leaves. The coordinator hangs up when it has read that.
+async fn leave(link: &Link, writer: &mut FrameWriter) -> Result<(), AgentError> {
+    writer.write(&ToCoordinator::Leave).await?;
+    let _ = timeout(FAREWELL, link.closed()).await;
+    Ok(())
 }
 
 fn out_of_place(message: &ToClient) -> AgentError {

@@ -98,8 +98,9 @@ impl Work {
         agent: &Agent,
         client: &ClientName,
         id: String,
-        description: Description,
+        description: &str,
     ) -> Result<Self, AgentError> {
+        let description = Description::parse(description, "the coordinator's description", &[])?;
         let layout = description.model.layout()?;
         let holding = agent.supply.holding(&description, client)?;
         let kept = Kept::open(
@@ -275,10 +276,6 @@ impl Work {
                 }
             }
         }
-        if let Some(ToCoordinator::Failed { round, reason }) = &answer {
-            let (round, reason) = (*round, reason.clone());
-            observe(Moment::Failed { round, reason });
-        }
         self.work(observe);
         Ok(answer)
     }
@@ -299,12 +296,14 @@ impl Work {
                 self.partial = Some(partial);
                 return Err(error.into());
             }
-            (Err(error), Some(assignment)) if !matches!(error, WireError::ClosedHere { .. }) => {
+            // It has gone on without us.
+            (Err(WireError::BlobNotHeld { .. }), _) => self.assignment = None,
+            (Err(error), Some(assignment)) => {
                 let round = assignment.round;
                 self.assignment = None;
                 return Ok(Some(failed(round, error.to_string())));
             }
-            _ => {}
+            (_, None) => {}
         }
         Ok(None)
     }

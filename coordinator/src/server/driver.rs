@@ -16,7 +16,10 @@ use selvedge_protocols::{
 };
 use tokio::{
     select,
-    sync::mpsc::{Receiver, error::TrySendError},
+    sync::{
+        mpsc::{Receiver, error::TrySendError},
+        oneshot,
+    },
     task::JoinSet,
     time::{Instant, sleep_until, timeout},
 };
@@ -24,7 +27,7 @@ use tokio::{
 use super::{
     ServerError, WINDOW,
     notices::Notices,
-    reception::{Offer, Received, prepare, receive},
+    reception::{Offer, Received, Reception, prepare},
     session::{Session, Signal},
     testing,
 };
@@ -44,6 +47,37 @@ enum Done {
         round: u32,
         result: Result<Evaluation, LocalError>,
     },
+}
+
+/// Where the run stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Standing {
+    Waiting {
+        clients: usize,
+        needed: usize,
+    },
+    Round {
+        round: u32,
+        answered: usize,
+        asked: usize,
+    },
+}
+
+impl From<Standing> for Progress<'_> {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Waiting { clients, needed } => Self::Waiting { clients, needed },
+            Standing::Round {
+                round,
+                answered,
+                asked,
+            } => Self::Round {
+                round,
+                answered,
+                asked,
+            },
+        }
+    }
 }
 
 /// A broadcast as it is offered to clients.
@@ -78,7 +112,7 @@ pub(super) struct Driver {
     notices: Notices,
     asked: BTreeSet<ClientName>,
     answered: BTreeSet<ClientName>,
-    waiting: Option<(usize, usize)>,
+    standing: Option<Standing>,
 }
 
 impl Driver {
@@ -109,7 +143,7 @@ impl Driver {
             notices: Notices::default(),
             asked: BTreeSet::new(),
             answered: BTreeSet::new(),
-            waiting: None,
+            standing: None,
         }
     }
 
@@ -170,8 +204,8 @@ impl Driver {
         match signal {
             Signal::Joined(client, session) => {
                 if let Some(old) = self.sessions.remove(&client) {
-                    let reason = format!("{client} has connected again, from elsewhere");
-                    self.notice(reason.clone(), observe)?;
+                    self.notice(format!("{client} has connected anew"), observe)?;
+                    let reason = format!("another connection of {client} has taken its place");
                     // Fails only if it is not being read, and then it will end by itself.
                     let _ = old.told.try_send(ToClient::TurnedAway { reason });
                     self.left(client.clone(), false);
@@ -365,7 +399,8 @@ impl Driver {
     }
 
     fn receive(&mut self, client: ClientName, round: u32, inspector: Arc<Inspector>) {
-        let (Some(session), Some(&offer)) = (self.sessions.get(&client), self.offers.get(&client))
+        let (Some(session), Some(&offer)) =
+            (self.sessions.get_mut(&client), self.offers.get(&client))
         else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
@@ -386,12 +421,19 @@ impl Driver {
                 });
             }
         };
-        let link = session.link.clone();
+        let (receiving, ended) = oneshot::channel();
+        session.receiving = Some(receiving);
+        let reception = Reception {
+            link: session.link.clone(),
+            ended,
+            report: offer.report,
+            inspector,
+        };
         self.done.spawn(async move {
             Done::Received {
                 client,
                 round,
-                received: receive(link, partial, offer.report, inspector).await,
+                received: reception.receive(partial).await,
             }
         });
     }
@@ -442,18 +484,19 @@ impl Driver {
 
     /// Shows where the run stands, when that has changed.
     fn show(&mut self, observe: Watch<'_>) -> Result<(), ServerError> {
-        if !self.asked.is_empty() {
-            self.waiting = None;
-            return Ok(observe(Progress::Round {
+        let standing = match self.asked.len() {
+            0 => Standing::Waiting {
+                clients: self.engine.clients(),
+                needed: self.engine.clients_needed(),
+            },
+            asked => Standing::Round {
                 round: self.engine.round(),
                 answered: self.answered.len(),
-                asked: self.asked.len(),
-            })?);
-        }
-        let waiting = (self.engine.clients(), self.engine.clients_needed());
-        if self.waiting.replace(waiting) != Some(waiting) {
-            let (clients, needed) = waiting;
-            observe(Progress::Waiting { clients, needed })?;
+                asked,
+            },
+        };
+        if self.standing.replace(standing) != Some(standing) {
+            observe(standing.into())?;
         }
         Ok(())
     }

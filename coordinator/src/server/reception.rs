@@ -1,15 +1,18 @@
 //! An update comes in: pulled from the client, checked, opened.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
-use bytes::Bytes;
 use selvedge_protocols::{
     Update,
     sections::{packed_bytes, unpack},
     update::{Rejection, SealedUpdate, TrainingReport},
     wire::{BlobReference, Link, Partial, WireError, pull},
 };
-use tokio::task::spawn_blocking;
+use tokio::{
+    select,
+    sync::oneshot,
+    task::{JoinError, spawn_blocking},
+};
 
 use crate::engine::Inspector;
 
@@ -38,39 +41,48 @@ pub(super) fn prepare(offer: &Offer, inspector: &Inspector) -> Result<Partial, R
     Partial::new(offer.blob, limit).map_err(|error| Rejection::WrongSize(error.to_string()))
 }
 
-/// Pulls the rest of an update and opens it.
-pub(super) async fn receive(
-    link: Link,
-    mut partial: Partial,
-    report: TrainingReport,
-    inspector: Arc<Inspector>,
-) -> Received {
-    let pulled = match pull(&link, &mut partial).await {
-        Ok(bytes) => Ok(bytes),
-        Err(error) => match rejection(&error) {
-            Some(reason) => Err(reason),
-            None => {
-                // Whatever stopped it, a new connection is the remedy; this one may be dead already.
-                link.close("a transfer was broken off; connect again").await;
-                return Received::Broken(partial);
-            }
-        },
+/// An update that is being received.
+pub(super) struct Reception {
+    pub(super) link: Link,
+    /// Ready when the client is gone, or has connected anew, which may be before the connection is seen to have ended.
+    pub(super) ended: oneshot::Receiver<Infallible>,
+    pub(super) report: TrainingReport,
+    pub(super) inspector: Arc<Inspector>,
+}
+
+impl Reception {
+    /// Pulls the rest of the update and opens it.
+    pub(super) async fn receive(self, mut partial: Partial) -> Received {
+        let pulled = select! {
+            pulled = pull(&self.link, &mut partial) => pulled,
+            _ = self.ended => return Received::Broken(partial),
+        };
+        let bytes = match pulled {
+            Ok(bytes) => bytes,
+            Err(error) => match rejection(&error) {
+                Some(reason) => return Received::Whole(Err(reason)),
+                None => {
+                    // Whatever stopped it, a new connection is the remedy; this one may be dead already.
+                    let reason = "a transfer was broken off; connect again";
+                    self.link.close(reason).await;
+                    return Received::Broken(partial);
+                }
+            },
+        };
+        let (report, inspector) = (self.report, self.inspector);
+        let opened = spawn_blocking(move || open(report, &bytes, &inspector)).await;
+        let ended = |error: JoinError| Err(Rejection::TransferFailed(error.to_string()));
+        Received::Whole(opened.unwrap_or_else(ended))
+    }
+}
+
+fn open(report: TrainingReport, bytes: &[u8], inspector: &Inspector) -> Result<Update, Rejection> {
+    let wrong_size = || {
+        let bytes = bytes.len();
+        Rejection::WrongSize(format!("{bytes} bytes cannot be what was assigned"))
     };
-    drop(partial);
-    let open = move |bytes: Bytes| {
-        let sections = unpack(inspector.expected(), &bytes);
-        let sections = sections.ok_or_else(|| {
-            Rejection::WrongSize(format!("{} bytes cannot be what was assigned", bytes.len()))
-        })?;
-        inspector.open(SealedUpdate { report, sections })
-    };
-    let opened = match pulled {
-        Ok(bytes) => spawn_blocking(move || open(bytes))
-            .await
-            .unwrap_or_else(|error| Err(Rejection::TransferFailed(error.to_string()))),
-        Err(reason) => Err(reason),
-    };
-    Received::Whole(opened)
+    let sections = unpack(inspector.expected(), bytes).ok_or_else(wrong_size)?;
+    inspector.open(SealedUpdate { report, sections })
 }
 
 /// What the client did wrong; `None` when the connection failed.

@@ -1,5 +1,7 @@
 //! One connection: who it is, what it says, what it is told.
 
+use std::convert::Infallible;
+
 use selvedge_protocols::{
     ClientName,
     message::{ToClient, ToCoordinator},
@@ -10,6 +12,7 @@ use tokio::{
     sync::{
         OwnedSemaphorePermit,
         mpsc::{self, Receiver, Sender},
+        oneshot,
     },
     time::timeout,
 };
@@ -25,6 +28,8 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) told: Sender<ToClient>,
+    /// Ends the reception of its update, when dropped.
+    pub(super) receiving: Option<oneshot::Sender<Infallible>>,
 }
 
 /// What the driver hears.
@@ -82,6 +87,7 @@ impl Hosting {
             number: self.number,
             link: link.clone(),
             told,
+            receiving: None,
         };
         self.signal(Signal::Joined(client.clone(), session)).await;
         let Control { reader, writer } = control;
