@@ -18,11 +18,9 @@ pub(crate) struct Display {
 impl Display {
     pub(crate) fn new(rounds: u32, quiet: bool) -> Self {
         let bar = (!quiet && io::stderr().is_terminal()).then(|| {
-            let style =
-                ProgressStyle::with_template("{bar:30} round {pos}/{len} {msg} ({eta} left)")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::with_draw_target(Some(rounds.into()), ProgressDrawTarget::stderr())
-                .with_style(style)
+            let style = ProgressStyle::with_template("{bar:30} round {pos}/{len} {msg} ({eta} left)")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::with_draw_target(Some(rounds.into()), ProgressDrawTarget::stderr()).with_style(style)
         });
         Self { bar, rounds, quiet }
     }
@@ -35,17 +33,10 @@ impl Display {
                 bar.set_message(describe(record));
             }
             (Progress::Record { record, .. }, None) => {
-                self.say(&format!(
-                    "round {}/{}: {}",
-                    record.round,
-                    self.rounds,
-                    describe(record)
-                ));
+                self.say(&format!("round {}/{}: {}", record.round, self.rounds, describe(record)));
             }
             (Progress::Waiting { clients, needed }, _) => {
-                self.say(&format!(
-                    "waiting for clients: {clients} of {needed} have joined"
-                ));
+                self.say(&format!("waiting for clients: {clients} of {needed} have joined"));
             }
             (Progress::Notice(notice), _) => self.say(notice),
             (Progress::Round { .. }, _) => {}
@@ -75,25 +66,15 @@ fn describe(record: &RoundRecord) -> String {
             let _ = write!(line, ", {name} {value}");
         }
     };
-    add(
-        "train loss",
-        record.train_loss.map(|loss| format!("{loss:.4}")),
-    );
-    add(
-        "test loss",
-        record.test_loss.map(|loss| format!("{loss:.4}")),
-    );
+    add("train loss", record.train_loss.map(|loss| format!("{loss:.4}")));
+    add("test loss", record.test_loss.map(|loss| format!("{loss:.4}")));
     add(
         "test accuracy",
-        record
-            .test_accuracy
-            .map(|accuracy| format!("{accuracy:.4}")),
+        record.test_accuracy.map(|accuracy| format!("{accuracy:.4}")),
     );
     add(
         "clients' accuracy",
-        record
-            .clients_accuracy
-            .map(|accuracy| format!("{accuracy:.4}")),
+        record.clients_accuracy.map(|accuracy| format!("{accuracy:.4}")),
     );
     let failed: Vec<_> = record
         .failed

@@ -27,10 +27,7 @@ fn fails(folder: &Path, arguments: &[&str], code: &str, parts: &[&str]) {
     for part in [&[format!("error [{code}]:").as_str()], parts].concat() {
         assert!(error.contains(part), "{part:?} is not in: {error}");
     }
-    assert!(
-        !folder.join("results").exists(),
-        "{arguments:?} left results"
-    );
+    assert!(!folder.join("results").exists(), "{arguments:?} left results");
 }
 
 /// An IDX file: unsigned bytes of this shape.
@@ -80,16 +77,8 @@ fn with_key(set: &str, code: &str, parts: &[&str]) {
 fn the_run_itself_is_sound() {
     let folder = folder_with_images();
     let output = selvedge(folder.path(), &["simulate", "run.toml", "--json"]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("weights_blake3")
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("weights_blake3"));
 }
 
 #[test]
@@ -119,16 +108,8 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 #[test]
 fn a_value_out_of_range_is_named_with_its_range() {
     with_key("rounds=0", "E-RUN-RANGE", &["rounds", "at least 1"]);
-    with_key(
-        "cohort.size=3",
-        "E-RUN-RANGE",
-        &["cohort.size", "1 to the 2 clients"],
-    );
-    with_key(
-        "cohort.quorum=nan",
-        "E-RUN-RANGE",
-        &["cohort.quorum", "(0, 1]"],
-    );
+    with_key("cohort.size=3", "E-RUN-RANGE", &["cohort.size", "1 to the 2 clients"]);
+    with_key("cohort.quorum=nan", "E-RUN-RANGE", &["cohort.quorum", "(0, 1]"]);
     with_key(
         "training.optimiser.learning_rate=-1.0",
         "E-RUN-RANGE",
@@ -152,12 +133,7 @@ fn a_value_out_of_range_is_named_with_its_range() {
 #[test]
 fn a_missing_file_is_named() {
     let folder = TempDir::new().unwrap();
-    fails(
-        folder.path(),
-        &["simulate", "no.toml"],
-        "E-RUN-FILE",
-        &["no.toml"],
-    );
+    fails(folder.path(), &["simulate", "no.toml"], "E-RUN-FILE", &["no.toml"]);
     let data = "data={ source = \"mnist\" }";
     let folder = folder_with_images();
     fails(
@@ -255,27 +231,14 @@ fn results_are_never_written_over() {
     let run = ["simulate", "run.toml", "--out", "there", "--quiet"];
     assert!(selvedge(folder.path(), &run).status.success());
     let before = fs::read(folder.path().join("there/summary.json")).unwrap();
-    fails(
-        folder.path(),
-        &run,
-        "E-RESULTS-OCCUPIED",
-        &["there", "--out"],
-    );
-    assert_eq!(
-        fs::read(folder.path().join("there/summary.json")).unwrap(),
-        before
-    );
+    fails(folder.path(), &run, "E-RESULTS-OCCUPIED", &["there", "--out"]);
+    assert_eq!(fs::read(folder.path().join("there/summary.json")).unwrap(), before);
 }
 
 #[test]
 fn a_description_that_is_there_is_not_written_over() {
     let folder = folder_with_images();
-    fails(
-        folder.path(),
-        &["init", "run.toml"],
-        "E-SYSTEM",
-        &["run.toml"],
-    );
+    fails(folder.path(), &["init", "run.toml"], "E-SYSTEM", &["run.toml"]);
 }
 
 #[test]

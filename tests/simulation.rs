@@ -31,19 +31,12 @@ fn simulate(folder: &Path, arguments: &[&str]) -> Value {
         .current_dir(folder)
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn weights(folder: &Path, arguments: &[&str]) -> String {
-    simulate(folder, arguments)["weights_blake3"]
-        .as_str()
-        .unwrap()
-        .into()
+    simulate(folder, arguments)["weights_blake3"].as_str().unwrap().into()
 }
 
 #[test]
@@ -52,8 +45,7 @@ fn one_two_four_and_eight_workers_give_the_same_bytes_and_so_does_a_second_run()
     for algorithm in ["fedavg", "scaffold", "fedadam", "median"] {
         let algorithm = format!("algorithm.name={algorithm}");
         let runs = ["1", "2", "4", "8", "2"];
-        let hashes = runs
-            .map(|workers| weights(folder.path(), &["--set", &algorithm, "--workers", workers]));
+        let hashes = runs.map(|workers| weights(folder.path(), &["--set", &algorithm, "--workers", workers]));
         assert_eq!(BTreeSet::from(hashes).len(), 1, "{algorithm}");
     }
 }
@@ -71,12 +63,7 @@ fn another_seed_gives_another_model() {
 fn what_must_equal_fed_avg_does_bit_for_bit() {
     let folder = TempDir::new().unwrap();
     let fed_avg = weights(folder.path(), &[]);
-    let fed_prox = [
-        "--set",
-        "algorithm.name=fedprox",
-        "--set",
-        "algorithm.mu=0.0",
-    ];
+    let fed_prox = ["--set", "algorithm.name=fedprox", "--set", "algorithm.mu=0.0"];
     assert_eq!(weights(folder.path(), &fed_prox), fed_avg);
     let clip = ["--set", "filters=[{ kind = \"clip\", norm = inf }]"];
     assert_eq!(weights(folder.path(), &clip), fed_avg);

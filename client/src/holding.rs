@@ -52,11 +52,7 @@ impl Supply {
     ///
     /// # Errors
     /// When the examples do not go with the description, or the client has no share of them.
-    pub fn holding(
-        &self,
-        description: &Description,
-        client: &ClientName,
-    ) -> Result<Holding, HoldingError> {
+    pub fn holding(&self, description: &Description, client: &ClientName) -> Result<Holding, HoldingError> {
         let (Self::Own(dataset) | Self::Dealt(dataset)) = self;
         description.check_data(dataset, "this client's examples")?;
         let (dealt, number) = match self {

@@ -63,12 +63,7 @@ impl Kept {
     ///
     /// # Errors
     /// When the folder cannot be made, or a file in it cannot be read or is damaged.
-    pub fn open(
-        folder: Option<&Path>,
-        run: &str,
-        client: &ClientName,
-        length: usize,
-    ) -> Result<Self, KeptError> {
+    pub fn open(folder: Option<&Path>, run: &str, client: &ClientName, length: usize) -> Result<Self, KeptError> {
         let mut opened = Self {
             files: None,
             kept: (0, Vectors::new()),
@@ -115,8 +110,7 @@ impl Kept {
         match self.proposed.take() {
             Some((proposed, vectors)) if proposed == round => {
                 if let (Some(files), false) = (&self.files, vectors.is_empty()) {
-                    fs::rename(&files.proposed, &files.kept)
-                        .map_err(file("replaced", &files.kept))?;
+                    fs::rename(&files.proposed, &files.kept).map_err(file("replaced", &files.kept))?;
                     sync_folder(&files.kept).map_err(file("replaced", &files.kept))?;
                 }
                 self.kept = (round, vectors);
@@ -131,11 +125,7 @@ impl Kept {
     /// # Errors
     /// When a file cannot be removed.
     pub fn remove(self) -> Result<(), KeptError> {
-        for path in self
-            .files
-            .iter()
-            .flat_map(|files| [&files.kept, &files.proposed])
-        {
+        for path in self.files.iter().flat_map(|files| [&files.kept, &files.proposed]) {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(file("removed", path)(error));
@@ -153,12 +143,10 @@ fn read(path: &Path, length: usize) -> Result<Option<(u32, Vectors)>, KeptError>
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(file("read", path)(error)),
     };
-    decode(&bytes, length)
-        .map(Some)
-        .map_err(|detail| KeptError::Damaged {
-            path: path.into(),
-            detail,
-        })
+    decode(&bytes, length).map(Some).map_err(|detail| KeptError::Damaged {
+        path: path.into(),
+        detail,
+    })
 }
 
 fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
@@ -172,9 +160,7 @@ fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
     let vectors = tensors.iter().map(|(name, tensor)| {
         if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
-            return Err(format!(
-                "{name} is {dtype:?} of {shape:?}, not {length} × F32"
-            ));
+            return Err(format!("{name} is {dtype:?} of {shape:?}, not {length} × F32"));
         }
         let values = tensor.data().as_chunks().0.iter();
         Ok((
@@ -189,23 +175,19 @@ fn write(path: &Path, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
     let bytes: Vec<(&str, Vec<u8>, usize)> = vectors
         .iter()
         .map(|(name, values)| {
-            let bytes = values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect();
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             (name.as_str(), bytes, values.len())
         })
         .collect();
     let failed = |detail: String| file("written", path)(io::Error::other(detail));
-    let views = bytes.iter().map(|(name, bytes, length)| {
-        TensorView::new(Dtype::F32, vec![*length], bytes).map(|view| (*name, view))
-    });
+    let views = bytes
+        .iter()
+        .map(|(name, bytes, length)| TensorView::new(Dtype::F32, vec![*length], bytes).map(|view| (*name, view)));
     let views: Vec<_> = views
         .collect::<Result<_, _>>()
         .map_err(|error| failed(error.to_string()))?;
     let metadata = HashMap::from([(ROUND.to_owned(), round.to_string())]);
-    let contents =
-        safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
+    let contents = safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
     replace(path, &contents).map_err(file("written", path))
 }
 
@@ -283,12 +265,7 @@ mod tests {
         let mut kept = open(folder.path(), "run");
         kept.propose(1, vectors(1.0)).unwrap();
         kept.accept(1).unwrap();
-        let path = fs::read_dir(folder.path())
-            .unwrap()
-            .next()
-            .unwrap()
-            .unwrap()
-            .path();
+        let path = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
         let whole = fs::read(&path).unwrap();
         for cut in [0, 7, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();

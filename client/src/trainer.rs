@@ -51,9 +51,7 @@ impl Trainer {
         examples: Examples<'_>,
         kept: &mut Vectors,
     ) -> Result<SealedUpdate, LocalError> {
-        let random = description
-            .seed
-            .client_stream(Purpose::Training, round, client);
+        let random = description.seed.client_stream(Purpose::Training, round, client);
         let mut local = Local {
             trainer: self,
             training: &description.training,
@@ -61,9 +59,7 @@ impl Trainer {
             random,
         };
         let update = description.algorithm.client(broadcast, kept, &mut local)?;
-        let mut random = description
-            .seed
-            .client_stream(Purpose::Filters, round, client);
+        let mut random = description.seed.client_stream(Purpose::Filters, round, client);
         Ok(SealedUpdate::seal(
             update,
             &description.filters,
@@ -103,11 +99,7 @@ struct Local<'a> {
 impl Local<'_> {
     /// How many steps the description asks for, on this many examples.
     fn steps(&self) -> u64 {
-        let pass = self
-            .examples
-            .indices
-            .len()
-            .div_ceil(self.training.batch_size) as u64;
+        let pass = self.examples.indices.len().div_ceil(self.training.batch_size) as u64;
         match (self.training.steps, self.training.epochs) {
             _ if pass == 0 => 0,
             (Some(steps), _) => u64::from(steps),
@@ -129,10 +121,7 @@ impl Local<'_> {
         let dataset = self.examples.dataset;
         let inputs = gathered.gather(dataset, batch)?;
         let outputs = network.forward(&inputs, &mut Mode::Train(&mut self.random))?;
-        let loss = self
-            .training
-            .loss
-            .evaluate(&outputs, gathered.targets(dataset))?;
+        let loss = self.training.loss.evaluate(&outputs, gathered.targets(dataset))?;
         network.zero_gradient();
         network.backward(&loss.gradient)?;
         network.update(|parameters, gradient| {
@@ -146,11 +135,7 @@ impl Local<'_> {
 }
 
 impl LocalSteps for Local<'_> {
-    fn train(
-        &mut self,
-        start: &Weights,
-        mut correction: Option<Correction<'_>>,
-    ) -> Result<Trained, LocalError> {
+    fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
         self.trainer.network.load(start)?;
         let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
         let mut order = self.examples.indices.to_vec();

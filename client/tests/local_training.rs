@@ -28,16 +28,9 @@ fn description(set: &[&str]) -> Description {
 }
 
 fn dataset(examples: usize) -> Dataset {
-    let inputs = (0..examples * 4)
-        .map(|at| (at as f32 * 0.7).sin())
-        .collect();
+    let inputs = (0..examples * 4).map(|at| (at as f32 * 0.7).sin()).collect();
     let labels = (0..examples).map(|at| (at % 3) as u32).collect();
-    Dataset::new(
-        Inputs::Floats(inputs),
-        vec![4],
-        Targets::Classes { labels, classes: 3 },
-    )
-    .unwrap()
+    Dataset::new(Inputs::Floats(inputs), vec![4], Targets::Classes { labels, classes: 3 }).unwrap()
 }
 
 fn trained(description: &Description, dataset: &Dataset, kept: &mut Vectors) -> SealedUpdate {
@@ -72,11 +65,11 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
     let mut network = Network::new(&description.model, &Device::Cpu).unwrap();
     network.load(&initial(&description)).unwrap();
     let mut order: Vec<u32> = (0..20).collect();
-    order.shuffle(&mut description.seed.client_stream(
-        Purpose::Training,
-        1,
-        &ClientName::numbered(0),
-    ));
+    order.shuffle(
+        &mut description
+            .seed
+            .client_stream(Purpose::Training, 1, &ClientName::numbered(0)),
+    );
     let (mut inputs, mut classes) = (Vec::new(), Vec::new());
     dataset.gather_inputs(&order[..8], &mut inputs);
     dataset.gather_classes(&order[..8], &mut classes).unwrap();
@@ -88,8 +81,7 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
         .evaluate(&outputs, selvedge_models::Targets::Classes(&classes))
         .unwrap();
     network.backward(&loss.gradient).unwrap();
-    let mut sgd =
-        Optimiser::new(&description.training.optimiser, network.parameters().len()).unwrap();
+    let mut sgd = Optimiser::new(&description.training.optimiser, network.parameters().len()).unwrap();
     network
         .update(|parameters, gradient| sgd.step(parameters, gradient))
         .unwrap();
@@ -107,11 +99,7 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
 #[test]
 fn an_epoch_ends_with_what_is_left_and_steps_pass_over_the_examples_again() {
     let dataset = dataset(20);
-    let steps = |set: &[&str]| {
-        trained(&description(set), &dataset, &mut Vectors::new())
-            .report
-            .steps
-    };
+    let steps = |set: &[&str]| trained(&description(set), &dataset, &mut Vectors::new()).report.steps;
     assert_eq!(steps(&["training.steps=7"]), 7);
     let epochs = "training={ epochs = 2, batch_size = 8, optimiser = { kind = \"sgd\", learning_rate = 0.3 } }";
     assert_eq!(steps(&[epochs]), 6);
@@ -123,11 +111,7 @@ fn a_client_without_examples_returns_what_it_was_sent() {
         let description = description(&[&format!("algorithm.name={algorithm}")]);
         let sealed = trained(&description, &dataset(0), &mut Vectors::new());
         assert_eq!(
-            (
-                sealed.report.examples,
-                sealed.report.steps,
-                sealed.report.loss
-            ),
+            (sealed.report.examples, sealed.report.steps, sealed.report.loss),
             (0, 0, None)
         );
         assert_eq!(
@@ -135,12 +119,7 @@ fn a_client_without_examples_returns_what_it_was_sent() {
             Values::F32(initial(&description).parameters),
             "{algorithm}"
         );
-        assert!(
-            sealed
-                .sections
-                .iter()
-                .all(|section| section.values.is_finite())
-        );
+        assert!(sealed.sections.iter().all(|section| section.values.is_finite()));
     }
 }
 
@@ -149,21 +128,13 @@ fn an_infinite_clipping_norm_changes_no_bit_and_a_finite_one_bounds_the_change()
     let dataset = dataset(20);
     let parameters = |set: &[&str]| {
         let sealed = trained(&description(set), &dataset, &mut Vectors::new());
-        match sealed
-            .sections
-            .into_iter()
-            .next()
-            .map(|section| section.values)
-        {
+        match sealed.sections.into_iter().next().map(|section| section.values) {
             Some(Values::F32(values)) => values,
             other => panic!("{other:?}"),
         }
     };
     let plain = parameters(&[]);
-    assert_eq!(
-        parameters(&["filters=[{ kind = \"clip\", norm = inf }]"]),
-        plain
-    );
+    assert_eq!(parameters(&["filters=[{ kind = \"clip\", norm = inf }]"]), plain);
     let clipped = parameters(&["filters=[{ kind = \"clip\", norm = 0.001 }]"]);
     let start = initial(&description(&[])).parameters;
     let norm = clipped

@@ -5,9 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use selvedge_coordinator::{
-    Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector,
-};
+use selvedge_coordinator::{Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector};
 use selvedge_models::Weights;
 use selvedge_protocols::{
     ClientName, Description, Update,
@@ -108,21 +106,14 @@ impl Run {
         for action in self.engine.handle(self.now, event) {
             match action {
                 Action::Ask {
-                    client,
-                    round,
-                    task,
-                    ..
+                    client, round, task, ..
                 } => self.asked.push((client, round, task)),
                 Action::Receive {
                     client,
                     round,
                     inspector,
                 } => self.receive.push((client, round, inspector)),
-                Action::Answer {
-                    client,
-                    round,
-                    verdict,
-                } => self.answers.push((client, round, verdict)),
+                Action::Answer { client, round, verdict } => self.answers.push((client, round, verdict)),
                 Action::Test { round, .. } => self.tests.push(round),
                 Action::Record(record) => self.records.push(record),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
@@ -151,11 +142,7 @@ impl Run {
             .unwrap();
         let (client, round, inspector) = self.receive.remove(at);
         let update: Result<Update, Rejection> = inspector.open(update);
-        self.event(Event::Received {
-            client,
-            round,
-            update,
-        });
+        self.event(Event::Received { client, round, update });
     }
 
     /// A client offers an update and it is received at once.
@@ -208,12 +195,7 @@ fn a_run_goes_through_its_rounds_and_ends() {
         run.test();
         let record = run.records.last().unwrap();
         assert_eq!(
-            (
-                record.round,
-                record.selected,
-                record.completed,
-                record.applied
-            ),
+            (record.round, record.selected, record.completed, record.applied),
             (round, 4, 4, true)
         );
         assert_eq!(
@@ -254,17 +236,11 @@ fn a_client_that_vanishes_costs_its_update_not_the_round() {
     assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(10)));
     run.wait(10);
     run.test();
-    assert_eq!(
-        (run.records[0].completed, run.records[0].applied),
-        (3, true)
-    );
+    assert_eq!((run.records[0].completed, run.records[0].applied), (3, true));
     assert_eq!(run.records[0].failed["disconnected"], 1);
     assert_eq!(run.records[0].failures[0].client, client(3));
     // The next round goes on with those who are there.
-    assert_eq!(
-        run.asked.iter().filter(|(_, round, _)| *round == 2).count(),
-        3
-    );
+    assert_eq!(run.asked.iter().filter(|(_, round, _)| *round == 2).count(), 3);
 }
 
 #[test]
@@ -285,10 +261,7 @@ fn a_client_that_comes_back_in_time_is_asked_again() {
         run.send(index, 1, update(4.0, 1));
     }
     run.test();
-    assert_eq!(
-        (run.records[0].completed, run.records[0].failed.len()),
-        (4, 0)
-    );
+    assert_eq!((run.records[0].completed, run.records[0].failed.len()), (4, 0));
 }
 
 #[test]
@@ -313,17 +286,11 @@ fn the_deadline_fires_when_not_one_more_update_comes() {
     assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(100)));
     run.wait(100);
     run.test();
-    assert_eq!(
-        (run.records[0].completed, run.records[0].failed["deadline"]),
-        (2, 2)
-    );
+    assert_eq!((run.records[0].completed, run.records[0].failed["deadline"]), (2, 2));
     assert_eq!(run.parameter(), 3.0);
     // What comes now is for a round that is over.
     run.offer(3, 1, &update(9.0, 1));
-    assert_eq!(
-        *run.verdict(),
-        Err(Rejection::WrongRound { update: 1, now: 2 })
-    );
+    assert_eq!(*run.verdict(), Err(Rejection::WrongRound { update: 1, now: 2 }));
 }
 
 #[test]
@@ -338,10 +305,7 @@ fn an_offer_made_in_time_has_one_more_deadline_to_be_received() {
     }
     run.wait(50);
     run.test();
-    assert_eq!(
-        (run.records[0].completed, run.records[0].failed["deadline"]),
-        (3, 1)
-    );
+    assert_eq!((run.records[0].completed, run.records[0].failed["deadline"]), (3, 1));
 }
 
 #[test]
@@ -368,13 +332,7 @@ fn a_client_without_examples_is_counted_and_changes_nothing() {
         run.send(index, 1, update(4.0, 1));
     }
     run.test();
-    assert_eq!(
-        (
-            run.records[0].completed,
-            run.records[0].failed["no-examples"]
-        ),
-        (3, 1)
-    );
+    assert_eq!((run.records[0].completed, run.records[0].failed["no-examples"]), (3, 1));
     assert_eq!(run.parameter(), 4.0);
 }
 
@@ -386,10 +344,7 @@ fn when_no_client_has_examples_the_round_says_so() {
     }
     run.test();
     let record = &run.records[0];
-    assert_eq!(
-        (record.completed, record.applied, record.train_loss),
-        (0, false, None)
-    );
+    assert_eq!((record.completed, record.applied, record.train_loss), (0, false, None));
     assert!(
         record
             .note
@@ -412,10 +367,7 @@ fn bad_updates_are_rejected_and_counted_by_reason() {
         ("not-finite", with_value(f32::NAN)),
         ("not-finite", with_value(f32::INFINITY)),
         ("wrong-shape", parameters(vec![0.0; 5])),
-        (
-            "wrong-shape",
-            sections(vec![Section::new("weights", vec![0.0; 6])]),
-        ),
+        ("wrong-shape", sections(vec![Section::new("weights", vec![0.0; 6])])),
         ("wrong-shape", sections(vec![])),
         (
             "wrong-shape",
@@ -476,11 +428,7 @@ fn bad_updates_are_rejected_and_counted_by_reason() {
 #[test]
 fn an_update_of_another_size_than_announced_is_rejected_before_it_is_received() {
     let mut run = Run::started(&[]);
-    let sections: Vec<_> = update(4.0, 1)
-        .sections
-        .iter()
-        .map(Section::header)
-        .collect();
+    let sections: Vec<_> = update(4.0, 1).sections.iter().map(Section::header).collect();
     for (index, bytes) in [(0, 23), (1, 25), (2, u64::MAX)] {
         let sections = sections.clone();
         run.event(Event::Offered {
@@ -498,11 +446,7 @@ fn an_update_of_another_size_than_announced_is_rejected_before_it_is_received() 
 #[test]
 fn second_answers_and_answers_nobody_asked_for_are_turned_down_and_counted() {
     let mut run = Run::started(&["cohort.size=3"]);
-    let selected: Vec<usize> = run
-        .asked
-        .iter()
-        .map(|(name, ..)| name.number().unwrap())
-        .collect();
+    let selected: Vec<usize> = run.asked.iter().map(|(name, ..)| name.number().unwrap()).collect();
     let other = (0..4).find(|index| !selected.contains(index)).unwrap();
 
     run.offer(other, 1, &update(9.0, 1));
@@ -511,10 +455,7 @@ fn second_answers_and_answers_nobody_asked_for_are_turned_down_and_counted() {
     run.offer(selected[0], 1, &update(9.0, 1));
     assert_eq!(*run.verdict(), Err(Rejection::Duplicate));
     run.offer(selected[1], 7, &update(9.0, 1));
-    assert_eq!(
-        *run.verdict(),
-        Err(Rejection::WrongRound { update: 7, now: 1 })
-    );
+    assert_eq!(*run.verdict(), Err(Rejection::WrongRound { update: 7, now: 1 }));
 
     run.send(selected[1], 1, update(4.0, 1));
     run.send(selected[2], 1, update(4.0, 1));
@@ -524,10 +465,7 @@ fn second_answers_and_answers_nobody_asked_for_are_turned_down_and_counted() {
         .iter()
         .map(|(code, &count)| (code.as_str(), count))
         .collect();
-    assert_eq!(
-        stray,
-        [("duplicate", 1), ("not-selected", 1), ("wrong-round", 1)]
-    );
+    assert_eq!(stray, [("duplicate", 1), ("not-selected", 1), ("wrong-round", 1)]);
     assert_eq!((run.records[0].completed, run.parameter()), (3, 4.0));
 }
 
@@ -544,10 +482,7 @@ fn a_client_whose_training_fails_costs_its_update_not_the_round() {
     }
     run.test();
     assert_eq!(run.records[0].failed["training-failed"], 1);
-    assert_eq!(
-        run.records[0].failures[0].reason,
-        "training failed: out of memory"
-    );
+    assert_eq!(run.records[0].failures[0].reason, "training failed: out of memory");
 }
 
 #[test]
@@ -558,10 +493,7 @@ fn clients_evaluations_are_pooled() {
     }
     run.test();
     assert_eq!(
-        run.asked
-            .iter()
-            .filter(|(_, _, task)| *task == Task::Evaluate)
-            .count(),
+        run.asked.iter().filter(|(_, _, task)| *task == Task::Evaluate).count(),
         4
     );
     let counts = [(10, 10, 1.0), (30, 0, 5.0), (0, 0, 0.0)];
@@ -588,10 +520,7 @@ fn clients_evaluations_are_pooled() {
         evaluation: impossible,
     });
     let record = &run.records[0];
-    assert_eq!(
-        (record.clients_accuracy, record.clients_loss),
-        (Some(0.25), Some(0.15))
-    );
+    assert_eq!((record.clients_accuracy, record.clients_loss), (Some(0.25), Some(0.15)));
     assert_eq!(record.failed["impossible-report"], 1);
 }
 

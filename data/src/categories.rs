@@ -52,9 +52,7 @@ impl Categories {
         let old = self.names();
         let integers = old.iter().all(|name| name.parse::<i64>().is_ok());
         let mut order = old.clone();
-        order.sort_by_cached_key(|name| {
-            (name.parse::<i64>().ok().filter(|_| integers), name.clone())
-        });
+        order.sort_by_cached_key(|name| (name.parse::<i64>().ok().filter(|_| integers), name.clone()));
         let sorted = Self::fixed(order);
         let renumbered = old
             .iter()

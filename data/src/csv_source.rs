@@ -92,10 +92,7 @@ impl OneOrMore {
 
 /// The classes that labels are of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "the number of classes, or the list of their names"
-)]
+#[serde(untagged, expecting = "the number of classes, or the list of their names")]
 pub enum ClassNames {
     /// Labels are 0, 1, … below this number.
     Count(usize),
@@ -125,8 +122,7 @@ impl CsvTables {
     pub(crate) fn load(&self, base: &Path) -> Result<Split, DataError> {
         let train_file = base.join(&self.train);
         let read_train = || {
-            let (mut columns, mut rows) =
-                Columns::read(compression::open(&train_file)?.bounded(), self)?;
+            let (mut columns, mut rows) = Columns::read(compression::open(&train_file)?.bounded(), self)?;
             columns.fix(&mut rows);
             let scales = if self.standardise {
                 columns.scales(&rows)
@@ -144,8 +140,7 @@ impl CsvTables {
             };
             Ok((columns, scales, train))
         };
-        let (mut columns, scales, train) =
-            read_train().map_err(|problem: DataError| problem.in_file(&train_file))?;
+        let (mut columns, scales, train) = read_train().map_err(|problem: DataError| problem.in_file(&train_file))?;
         let test = self.test.as_ref().map(|test| {
             let file = base.join(test);
             let mut read_test = || {
@@ -157,12 +152,7 @@ impl CsvTables {
         Split::new(train, test.transpose()?)
     }
 
-    fn dataset(
-        &self,
-        columns: &Columns,
-        rows: Rows,
-        scales: &[(f64, f64)],
-    ) -> Result<Dataset, DataError> {
+    fn dataset(&self, columns: &Columns, rows: Rows, scales: &[(f64, f64)]) -> Result<Dataset, DataError> {
         let (inputs, width) = columns.inputs(&rows, scales);
         let targets = match self.targets {
             TargetKind::Classes => Targets::Classes {

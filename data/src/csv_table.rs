@@ -42,10 +42,7 @@ const MOST_CATEGORIES: usize = 1024;
 
 impl Columns {
     /// Reads the training table; categories that are not given are numbered as they are met.
-    pub(crate) fn read(
-        content: impl Read,
-        settings: &CsvTables,
-    ) -> Result<(Self, Rows), DataError> {
+    pub(crate) fn read(content: impl Read, settings: &CsvTables) -> Result<(Self, Rows), DataError> {
         let mut reader = reader(content, settings)?;
         let names = names(&mut reader, settings)?;
         let count = names.len();
@@ -60,11 +57,7 @@ impl Columns {
     }
 
     /// Reads another table of the same columns; the categories stay as they are.
-    pub(crate) fn read_more(
-        &mut self,
-        content: impl Read,
-        settings: &CsvTables,
-    ) -> Result<Rows, DataError> {
+    pub(crate) fn read_more(&mut self, content: impl Read, settings: &CsvTables) -> Result<Rows, DataError> {
         let mut reader = reader(content, settings)?;
         let names = names(&mut reader, settings)?;
         if names != self.names {
@@ -110,12 +103,9 @@ impl Columns {
                     });
                 }
                 Some(ClassNames::Count(count)) => {
-                    self.categories[column] =
-                        Categories::fixed((0..*count).map(|label| label.to_string()));
+                    self.categories[column] = Categories::fixed((0..*count).map(|label| label.to_string()));
                 }
-                Some(ClassNames::Names(names)) => {
-                    self.categories[column] = Categories::fixed(names.iter().cloned())
-                }
+                Some(ClassNames::Names(names)) => self.categories[column] = Categories::fixed(names.iter().cloned()),
                 None => {}
             }
         }
@@ -206,10 +196,7 @@ impl Columns {
             return Ok(());
         }
         if cell.is_empty() {
-            return Err(
-                "the cell is empty; fill it in, or leave the row or (with `ignore`) the column out"
-                    .into(),
-            );
+            return Err("the cell is empty; fill it in, or leave the row or (with `ignore`) the column out".into());
         }
         let categories = &mut self.categories[column];
         let unknown = |what| format!("`{cell}` is not among the {what}");
@@ -223,11 +210,8 @@ impl Columns {
                 .groups
                 .push(categories.number(cell).ok_or_else(|| unknown("groups"))?),
             Role::Category => {
-                rows.inputs.push(
-                    categories
-                        .number(cell)
-                        .ok_or_else(|| unknown("column's categories"))? as f32,
-                );
+                rows.inputs
+                    .push(categories.number(cell).ok_or_else(|| unknown("column's categories"))? as f32);
                 if categories.len() > MOST_CATEGORIES {
                     return Err(format!(
                         "more than {MOST_CATEGORIES} categories; leave the column out with `ignore`"
@@ -259,10 +243,7 @@ impl Columns {
                     .iter_mut()
                     .for_each(|group| *group = renumbered[*group as usize]),
                 Role::Category => {
-                    let place = inputs
-                        .iter()
-                        .position(|&input| input == column)
-                        .unwrap_or(0);
+                    let place = inputs.iter().position(|&input| input == column).unwrap_or(0);
                     let cells = rows.inputs.iter_mut().skip(place).step_by(inputs.len());
                     cells.for_each(|cell| *cell = renumbered[*cell as usize] as f32);
                 }
@@ -272,8 +253,7 @@ impl Columns {
     }
 
     fn input_columns(&self) -> Vec<usize> {
-        let is_input =
-            |column: &usize| matches!(self.roles[*column], Role::Number | Role::Category);
+        let is_input = |column: &usize| matches!(self.roles[*column], Role::Number | Role::Category);
         (0..self.roles.len()).filter(is_input).collect()
     }
 
@@ -313,14 +293,13 @@ impl Columns {
             for (place, (&cell, &column)) in row.iter().zip(&columns).enumerate() {
                 match self.roles[column] {
                     Role::Category => {
-                        inputs.extend(
-                            (0..inputs_of(column))
-                                .map(|category| f32::from(category == cell as usize)),
-                        );
+                        inputs.extend((0..inputs_of(column)).map(|category| f32::from(category == cell as usize)));
                     }
-                    _ => inputs.push(scales.get(place).map_or(cell, |(mean, deviation)| {
-                        ((f64::from(cell) - mean) / deviation) as f32
-                    })),
+                    _ => inputs.push(
+                        scales
+                            .get(place)
+                            .map_or(cell, |(mean, deviation)| ((f64::from(cell) - mean) / deviation) as f32),
+                    ),
                 }
             }
         }
@@ -361,10 +340,7 @@ fn reader<R: Read>(content: R, settings: &CsvTables) -> Result<csv::Reader<R>, D
 }
 
 /// The columns' names; their indices where the table has no header.
-fn names(
-    reader: &mut csv::Reader<impl Read>,
-    settings: &CsvTables,
-) -> Result<Vec<String>, DataError> {
+fn names(reader: &mut csv::Reader<impl Read>, settings: &CsvTables) -> Result<Vec<String>, DataError> {
     let first = reader
         .headers()
         .map_err(|problem| DataError::Format(problem.to_string()))?;
@@ -380,9 +356,7 @@ fn names(
 
 fn number(cell: &str) -> Result<f32, String> {
     let number = cell.parse::<f32>().map_err(|_| {
-        format!(
-            "`{cell}` is not a number; if the column holds categories, name it under `categorical`"
-        )
+        format!("`{cell}` is not a number; if the column holds categories, name it under `categorical`")
     })?;
     if number.is_finite() {
         Ok(number)

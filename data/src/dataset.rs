@@ -90,17 +90,9 @@ impl Targets {
             }
             Self::MultiLabel { values, width } => {
                 let range = |value: f32| (0.0..=1.0).contains(&value);
-                check_values(
-                    values,
-                    *width,
-                    "target",
-                    "a label is between 0 and 1",
-                    range,
-                )?
+                check_values(values, *width, "target", "a label is between 0 and 1", range)?
             }
-            Self::Values { values, width } => {
-                check_values(values, *width, "target", FINITE, f32::is_finite)?
-            }
+            Self::Values { values, width } => check_values(values, *width, "target", FINITE, f32::is_finite)?,
         };
         if count != examples {
             return Err(DataError::LengthsDiffer {
@@ -155,16 +147,10 @@ impl Dataset {
     /// # Errors
     /// When the lengths do not fit together, a label is not below the number of classes, a value is NaN or
     /// infinite, a multi-label target is outside 0..1, or there are more than `u32::MAX` examples.
-    pub fn new(
-        inputs: Inputs,
-        example_shape: Vec<usize>,
-        targets: Targets,
-    ) -> Result<Self, DataError> {
+    pub fn new(inputs: Inputs, example_shape: Vec<usize>, targets: Targets) -> Result<Self, DataError> {
         let size = example_shape
             .iter()
-            .try_fold(1_usize, |product, &dimension| {
-                product.checked_mul(dimension)
-            });
+            .try_fold(1_usize, |product, &dimension| product.checked_mul(dimension));
         let size = size.unwrap_or(0);
         if size == 0 || !inputs.len().is_multiple_of(size) {
             return Err(DataError::NotWholeExamples {
@@ -208,11 +194,7 @@ impl Dataset {
             .position(|&group| group as usize >= groups.names.len())
         {
             let (label, classes) = (groups.of_example[row].into(), groups.names.len());
-            return Err(DataError::LabelOutsideClasses {
-                row,
-                label,
-                classes,
-            });
+            return Err(DataError::LabelOutsideClasses { row, label, classes });
         }
         self.groups = Some(groups);
         Ok(self)
@@ -262,9 +244,7 @@ impl Dataset {
                     into.extend(example.iter().map(|&byte| f32::from(byte) / 255.0));
                 }
             }
-            Inputs::Floats(values) => {
-                rows(values, size, indices).for_each(|example| into.extend_from_slice(example))
-            }
+            Inputs::Floats(values) => rows(values, size, indices).for_each(|example| into.extend_from_slice(example)),
         }
     }
 
@@ -290,9 +270,7 @@ impl Dataset {
     /// # Panics
     /// When an index is not below [`Dataset::len`].
     pub fn gather_values(&self, indices: &[u32], into: &mut Vec<f32>) -> Result<(), DataError> {
-        let (Targets::MultiLabel { values, width } | Targets::Values { values, width }) =
-            &self.targets
-        else {
+        let (Targets::MultiLabel { values, width } | Targets::Values { values, width }) = &self.targets else {
             let (needed, held) = ("multi-label or values", self.targets.kind());
             return Err(DataError::TargetsDiffer {
                 what: "this loss",
@@ -334,9 +312,7 @@ impl Split {
     /// When they differ in the shape of an example or in the kind or width of targets.
     pub fn new(train: Dataset, test: Option<Dataset>) -> Result<Self, DataError> {
         if let Some(test) = &test {
-            let differs = |what, train: String, test: String| {
-                Err(DataError::SplitDiffers { what, train, test })
-            };
+            let differs = |what, train: String, test: String| Err(DataError::SplitDiffers { what, train, test });
             let shapes = (train.example_shape(), test.example_shape());
             if shapes.0 != shapes.1 {
                 return differs(

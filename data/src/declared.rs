@@ -7,12 +7,7 @@ use crate::DataError;
 /// Reads what follows a header of `header` bytes, up to `expected` bytes in all.
 ///
 /// `known` is the whole length where it is known beforehand (it is not, of compressed content).
-pub(crate) fn read(
-    content: impl Read,
-    header: u64,
-    expected: u64,
-    known: Option<u64>,
-) -> Result<Vec<u8>, DataError> {
+pub(crate) fn read(content: impl Read, header: u64, expected: u64, known: Option<u64>) -> Result<Vec<u8>, DataError> {
     match known {
         Some(found) if found < expected => return Err(DataError::Truncated { expected, found }),
         Some(found) if found > expected => return Err(DataError::Oversized { expected, found }),
@@ -33,11 +28,7 @@ pub(crate) fn read(
 }
 
 /// Appends the next `count` bytes of `content` to the header.
-pub(crate) fn append(
-    content: &mut impl Read,
-    count: usize,
-    header: &mut Vec<u8>,
-) -> Result<(), DataError> {
+pub(crate) fn append(content: &mut impl Read, count: usize, header: &mut Vec<u8>) -> Result<(), DataError> {
     let expected = (header.len() + count) as u64;
     let outcome = content.take(count as u64).read_to_end(header);
     match outcome {

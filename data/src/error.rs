@@ -194,9 +194,7 @@ impl DataError {
             Self::Truncated { .. } => "E-DATA-TRUNCATED",
             Self::Oversized { .. } => "E-DATA-OVERSIZED",
             Self::Format(_) => "E-DATA-FORMAT",
-            Self::TooManyExamples { .. }
-            | Self::LengthsDiffer { .. }
-            | Self::NotWholeExamples { .. } => "E-DATA-COUNT",
+            Self::TooManyExamples { .. } | Self::LengthsDiffer { .. } | Self::NotWholeExamples { .. } => "E-DATA-COUNT",
             Self::LabelOutsideClasses { .. } => "E-DATA-LABEL",
             Self::ValueOutsideRange { .. } => "E-DATA-VALUE",
             Self::SplitDiffers { .. } => "E-DATA-SPLIT",

@@ -133,9 +133,7 @@ impl PublishedFile {
         progress: &mut dyn FnMut(FetchProgress<'_>),
     ) -> Result<(), Vec<String>> {
         let whole = into.join(self.name);
-        if File::open(&whole)
-            .is_ok_and(|there| self.receive(there, &mut io::sink(), &mut |_| {}).is_ok())
-        {
+        if File::open(&whole).is_ok_and(|there| self.receive(there, &mut io::sink(), &mut |_| {}).is_ok()) {
             return Ok(());
         }
         let aside = into.join(format!("{}.part", self.name));
@@ -170,12 +168,7 @@ impl PublishedFile {
     }
 
     /// Copies `content`, unpacked, and checks that it is this file's.
-    fn receive(
-        &self,
-        content: impl Read,
-        into: &mut impl Write,
-        report: &mut dyn FnMut(u64),
-    ) -> Result<(), DataError> {
+    fn receive(&self, content: impl Read, into: &mut impl Write, report: &mut dyn FnMut(u64)) -> Result<(), DataError> {
         // Packed content is no larger than unpacked, but for a few bytes: an endless stream ends here.
         let mut content = content.take(self.bytes + 65_536);
         let mut start = Vec::new();

@@ -17,10 +17,7 @@ pub(crate) struct Idx {
 pub(crate) fn read_file(path: &Path) -> Result<Idx, DataError> {
     let read = || {
         let opened = compression::open(path)?;
-        read(
-            opened.content,
-            (!opened.compressed).then_some(opened.file_bytes),
-        )
+        read(opened.content, (!opened.compressed).then_some(opened.file_bytes))
     };
     read().map_err(|problem| problem.in_file(path))
 }
@@ -38,8 +35,7 @@ pub(crate) fn read(mut content: impl Read, known: Option<u64>) -> Result<Idx, Da
         ));
     };
     if kind != UNSIGNED_BYTE {
-        let problem =
-            format!("IDX values of type 0x{kind:02x}; only unsigned bytes (0x08) are supported");
+        let problem = format!("IDX values of type 0x{kind:02x}; only unsigned bytes (0x08) are supported");
         return Err(DataError::Format(problem));
     }
     if dimensions == 0 {
@@ -48,19 +44,14 @@ pub(crate) fn read(mut content: impl Read, known: Option<u64>) -> Result<Idx, Da
     declared::append(&mut content, 4 * usize::from(dimensions), &mut header)?;
     let shape: Vec<usize> = header[4..]
         .chunks_exact(4)
-        .map(|size| {
-            size.iter()
-                .fold(0, |value, &byte| (value << 8) | usize::from(byte))
-        })
+        .map(|size| size.iter().fold(0, |value, &byte| (value << 8) | usize::from(byte)))
         .collect();
     let expected = shape
         .iter()
         .try_fold(1_u64, |product, &size| product.checked_mul(size as u64))
         .and_then(|size| size.checked_add(header.len() as u64))
         .filter(|&expected| usize::try_from(expected).is_ok())
-        .ok_or_else(|| {
-            DataError::Format(format!("IDX dimensions {shape:?} are beyond all memory"))
-        })?;
+        .ok_or_else(|| DataError::Format(format!("IDX dimensions {shape:?} are beyond all memory")))?;
     let bytes = declared::read(content, header.len() as u64, expected, known)?;
     Ok(Idx { shape, bytes })
 }
@@ -79,9 +70,7 @@ mod tests {
     /// An IDX file of `shape`, its header followed by `count` bytes 0, 1, 2, …
     fn idx(shape: &[u32], count: usize) -> Vec<u8> {
         let mut content = vec![0, 0, UNSIGNED_BYTE, shape.len() as u8];
-        shape
-            .iter()
-            .for_each(|size| content.extend(size.to_be_bytes()));
+        shape.iter().for_each(|size| content.extend(size.to_be_bytes()));
         content.extend((0..count).map(|byte| byte as u8));
         content
     }
@@ -97,11 +86,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("labels.idx");
         std::fs::write(&file, content).unwrap();
-        read_file(&file).map_err(|error| {
-            error
-                .to_string()
-                .replace(&format!("{}/", folder.path().display()), "")
-        })
+        read_file(&file).map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
     }
 
     #[test]
@@ -134,10 +119,7 @@ mod tests {
     #[test]
     fn an_oversized_file_says_how_many_bytes_were_expected_and_found() {
         let error = "labels.idx: oversized: 16 bytes expected, but there are at least";
-        assert_eq!(
-            read_content(&idx(&[8], 20)).unwrap_err(),
-            format!("{error} 28")
-        );
+        assert_eq!(read_content(&idx(&[8], 20)).unwrap_err(), format!("{error} 28"));
         assert_eq!(
             read_content(&gzipped(&idx(&[8], 20))).unwrap_err(),
             format!("{error} 17")
@@ -171,11 +153,7 @@ mod tests {
                 .unwrap_err()
                 .contains("beyond all memory")
         );
-        assert!(
-            read_content(&idx(&[u32::MAX, 8], 9))
-                .unwrap_err()
-                .contains("truncated")
-        );
+        assert!(read_content(&idx(&[u32::MAX, 8], 9)).unwrap_err().contains("truncated"));
         assert!(
             read_content(&gzipped(&idx(&[u32::MAX, 8], 9)))
                 .unwrap_err()
@@ -196,11 +174,7 @@ mod tests {
 
     #[test]
     fn other_files_are_not_taken_for_idx() {
-        assert!(
-            read_content(b"label,pixel\n")
-                .unwrap_err()
-                .contains("not an IDX file")
-        );
+        assert!(read_content(b"label,pixel\n").unwrap_err().contains("not an IDX file"));
         assert!(
             read_content(&[0, 0, 0x0d, 1, 0, 0, 0, 0])
                 .unwrap_err()

@@ -32,18 +32,14 @@ pub(crate) enum Values {
 pub(crate) fn read_file(path: &Path) -> Result<Array, DataError> {
     let read = || {
         let opened = compression::open(path)?;
-        read(
-            opened.content,
-            (!opened.compressed).then_some(opened.file_bytes),
-        )
+        read(opened.content, (!opened.compressed).then_some(opened.file_bytes))
     };
     read().map_err(|problem| problem.in_file(path))
 }
 
 /// Reads one array of a .npz archive (from `numpy.savez` or `savez_compressed`).
 pub(crate) fn read_from_archive(path: &Path, array: &str) -> Result<Array, DataError> {
-    let format =
-        |problem: ZipError| DataError::Format(format!("not a sound .npz archive: {problem}"));
+    let format = |problem: ZipError| DataError::Format(format!("not a sound .npz archive: {problem}"));
     let read = || {
         let mut archive = ZipArchive::new(BufReader::new(File::open(path)?)).map_err(format)?;
         let arrays = archive
@@ -101,12 +97,7 @@ fn read(mut content: impl Read, known: Option<u64>) -> Result<Array, DataError> 
         })
         .and_then(|size| size.checked_add(start.len() as u64))
         .filter(|&expected| usize::try_from(expected).is_ok())
-        .ok_or_else(|| {
-            DataError::Format(format!(
-                "an array of shape {:?} is beyond all memory",
-                header.shape
-            ))
-        })?;
+        .ok_or_else(|| DataError::Format(format!("an array of shape {:?} is beyond all memory", header.shape)))?;
     let bytes = declared::read(content, start.len() as u64, expected, known)?;
     let values = header.values(&bytes)?;
     Ok(Array {
@@ -130,12 +121,7 @@ struct Header {
 impl Header {
     /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 784), }`.
     fn parse(text: &str) -> Result<Self, DataError> {
-        let damaged = || {
-            DataError::Format(format!(
-                "the .npy header cannot be read: {}",
-                text.trim_end()
-            ))
-        };
+        let damaged = || DataError::Format(format!("the .npy header cannot be read: {}", text.trim_end()));
         let after = |key: &str| {
             let (_, value) = text.split_once(&format!("'{key}':"))?;
             Some(value.trim_start())
@@ -145,9 +131,7 @@ impl Header {
             .strip_prefix('\'')
             .and_then(|kind| kind.split_once('\''))
             .map(|(code, _)| code);
-        let type_code = type_code
-            .ok_or_else(|| unsupported("of records"))?
-            .to_owned();
+        let type_code = type_code.ok_or_else(|| unsupported("of records"))?.to_owned();
         let order = after("fortran_order").ok_or_else(damaged)?;
         let fortran_order = order.starts_with("True");
         if !fortran_order && !order.starts_with("False") {
@@ -157,14 +141,8 @@ impl Header {
             .and_then(|shape| shape.strip_prefix('(')?.split_once(')'))
             .ok_or_else(damaged)?
             .0;
-        let sizes = shape
-            .split(',')
-            .map(str::trim)
-            .filter(|size| !size.is_empty());
-        let shape = sizes
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .map_err(|_| damaged())?;
+        let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape = sizes.map(str::parse).collect::<Result<_, _>>().map_err(|_| damaged())?;
         Ok(Self {
             type_code,
             fortran_order,
@@ -173,9 +151,7 @@ impl Header {
     }
 
     fn item_bytes(&self) -> Result<usize, DataError> {
-        let sized = [
-            "b1", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "u8", "i8", "f8",
-        ];
+        let sized = ["b1", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "u8", "i8", "f8"];
         let code = self.type_code.trim_start_matches(['<', '>', '|', '=']);
         if !sized.contains(&code) {
             return Err(unsupported(&format!("of type `{}`", self.type_code)));
@@ -200,24 +176,20 @@ impl Header {
                 self.in_c_order(items.iter().map(number).collect())
             }};
         }
-        Ok(
-            match self.type_code.trim_start_matches(['<', '>', '|', '=']) {
-                "u1" => Values::Bytes(self.in_c_order(bytes.to_vec())),
-                "b1" => Values::Integers(numbers!(u8, i64::from)),
-                "i1" => Values::Integers(numbers!(i8, i64::from)),
-                "u2" => Values::Integers(numbers!(u16, i64::from)),
-                "i2" => Values::Integers(numbers!(i16, i64::from)),
-                "u4" => Values::Integers(numbers!(u32, i64::from)),
-                "i4" => Values::Integers(numbers!(i32, i64::from)),
-                "u8" => {
-                    Values::Integers(numbers!(u64, |value| i64::try_from(value).unwrap_or(i64::MAX)))
-                }
-                "i8" => Values::Integers(numbers!(i64, |value| value)),
-                "f4" => Values::Floats(numbers!(f32, |value| value)),
-                "f8" => Values::Floats(numbers!(f64, |value| value as f32)),
-                _ => return Err(unsupported(&format!("of type `{}`", self.type_code))),
-            },
-        )
+        Ok(match self.type_code.trim_start_matches(['<', '>', '|', '=']) {
+            "u1" => Values::Bytes(self.in_c_order(bytes.to_vec())),
+            "b1" => Values::Integers(numbers!(u8, i64::from)),
+            "i1" => Values::Integers(numbers!(i8, i64::from)),
+            "u2" => Values::Integers(numbers!(u16, i64::from)),
+            "i2" => Values::Integers(numbers!(i16, i64::from)),
+            "u4" => Values::Integers(numbers!(u32, i64::from)),
+            "i4" => Values::Integers(numbers!(i32, i64::from)),
+            "u8" => Values::Integers(numbers!(u64, |value| i64::try_from(value).unwrap_or(i64::MAX))),
+            "i8" => Values::Integers(numbers!(i64, |value| value)),
+            "f4" => Values::Floats(numbers!(f32, |value| value)),
+            "f8" => Values::Floats(numbers!(f64, |value| value as f32)),
+            _ => return Err(unsupported(&format!("of type `{}`", self.type_code))),
+        })
     }
 
     /// Brings values from the order they are stored in, which may have the first index run fastest, to C order.
@@ -234,9 +206,7 @@ impl Header {
             }
             place
         };
-        (0..stored.len())
-            .map(|position| stored[place_of(position)])
-            .collect()
+        (0..stored.len()).map(|position| stored[place_of(position)]).collect()
     }
 }
 

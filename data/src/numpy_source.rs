@@ -69,8 +69,7 @@ impl ArrayFile {
 
 impl NumpyArrays {
     pub(crate) fn load(&self, base: &Path) -> Result<Split, DataError> {
-        let mut train =
-            self.dataset(&self.train_inputs, &self.train_targets, self.classes, base)?;
+        let mut train = self.dataset(&self.train_inputs, &self.train_targets, self.classes, base)?;
         if let Some(group) = &self.group {
             let with_groups = || train.with_groups(groups(group.read(base)?)?);
             train = with_groups().map_err(|problem| problem.in_file(&group.path(base)))?;
@@ -80,10 +79,7 @@ impl NumpyArrays {
             (Some(inputs), Some(targets)) => Some(self.dataset(inputs, targets, classes, base)?),
             (None, None) => None,
             _ => {
-                let (value, range) = (
-                    "alone".into(),
-                    "given together with `test_targets`, or neither",
-                );
+                let (value, range) = ("alone".into(), "given together with `test_targets`, or neither");
                 return Err(DataError::Setting {
                     key: "test_inputs",
                     value,
@@ -136,9 +132,7 @@ fn integers(values: Values, what: &str) -> Result<Vec<i64>, DataError> {
     match values {
         Values::Integers(integers) => Ok(integers),
         Values::Bytes(bytes) => Ok(bytes.into_iter().map(i64::from).collect()),
-        Values::Floats(_) => Err(DataError::Format(format!(
-            "{what} are integers, not floats"
-        ))),
+        Values::Floats(_) => Err(DataError::Format(format!("{what} are integers, not floats"))),
     }
 }
 
@@ -153,20 +147,9 @@ fn floats(values: Values) -> Vec<f32> {
 fn class_labels(array: Array, classes: Option<usize>) -> Result<Targets, DataError> {
     let labels = integers(array.values, "class labels")?;
     let most = labels.iter().copied().max().unwrap_or(0).max(0);
-    let classes = classes
-        .unwrap_or_else(|| usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1)));
-    let label = |(row, label)| {
-        u32::try_from(label).map_err(|_| DataError::LabelOutsideClasses {
-            row,
-            label,
-            classes,
-        })
-    };
-    let labels = labels
-        .into_iter()
-        .enumerate()
-        .map(label)
-        .collect::<Result<_, _>>()?;
+    let classes = classes.unwrap_or_else(|| usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1)));
+    let label = |(row, label)| u32::try_from(label).map_err(|_| DataError::LabelOutsideClasses { row, label, classes });
+    let labels = labels.into_iter().enumerate().map(label).collect::<Result<_, _>>()?;
     Ok(Targets::Classes { labels, classes })
 }
 
@@ -178,10 +161,7 @@ fn groups(array: Array) -> Result<Groups, DataError> {
         .map(|number| categories.number(&number.to_string()).unwrap_or(0))
         .collect();
     let renumbered = categories.fix();
-    let of_example = met
-        .into_iter()
-        .map(|group| renumbered[group as usize])
-        .collect();
+    let of_example = met.into_iter().map(|group| renumbered[group as usize]).collect();
     Ok(Groups {
         names: categories.names(),
         of_example,

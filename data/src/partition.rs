@@ -79,12 +79,7 @@ impl PartitionDescription {
     ///
     /// # Errors
     /// When a parameter is out of its range, or the data set lacks the classes or groups that the kind needs.
-    pub fn deal(
-        &self,
-        dataset: &Dataset,
-        clients: usize,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<Partition, DataError> {
+    pub fn deal(&self, dataset: &Dataset, clients: usize, rng: &mut ChaCha8Rng) -> Result<Partition, DataError> {
         self.check()?;
         if clients == 0 || clients > MOST_CLIENTS {
             let range = "between 1 and 268435456";
@@ -115,13 +110,7 @@ impl PartitionDescription {
             Self::PowerLaw {
                 exponent,
                 classes_per_client: None,
-            } => power_law::owners(
-                &[(0..dataset.len() as u32).collect()],
-                clients,
-                1,
-                exponent,
-                rng,
-            ),
+            } => power_law::owners(&[(0..dataset.len() as u32).collect()], clients, 1, exponent, rng),
             Self::PowerLaw {
                 exponent,
                 classes_per_client: Some(each),
@@ -225,11 +214,7 @@ impl Partition {
     }
 
     /// How many examples of each class a client holds.
-    pub(crate) fn client_histogram(
-        &self,
-        client: usize,
-        dataset: &Dataset,
-    ) -> Result<Vec<u64>, DataError> {
+    pub(crate) fn client_histogram(&self, client: usize, dataset: &Dataset) -> Result<Vec<u64>, DataError> {
         let (labels, classes) = dataset.labels("a histogram of labels")?;
         let mut counts = vec![0; classes];
         self.client(client)
@@ -244,11 +229,7 @@ impl Partition {
     ///
     /// # Errors
     /// When `fraction` is not at least 0 and less than 1.
-    pub fn split_holdout(
-        &self,
-        fraction: f64,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<(Self, Self), DataError> {
+    pub fn split_holdout(&self, fraction: f64, rng: &mut ChaCha8Rng) -> Result<(Self, Self), DataError> {
         if !(0.0..1.0).contains(&fraction) {
             let range = "at least 0 and less than 1";
             return Err(DataError::Setting {
@@ -267,8 +248,7 @@ impl Partition {
             examples.shuffle(rng);
             // The product may round up to n itself for a fraction just below one.
             let most = examples.len().saturating_sub(1);
-            let (out, keep) =
-                examples.split_at(most.min((examples.len() as f64 * fraction) as usize));
+            let (out, keep) = examples.split_at(most.min((examples.len() as f64 * fraction) as usize));
             kept.push_client(keep);
             held_out.push_client(out);
         }

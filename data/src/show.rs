@@ -51,9 +51,7 @@ pub fn describe(dataset: &Dataset, partition: &Partition, rows: usize) -> Holdin
         client,
         group: group_of(dataset, partition.client(client)),
         examples: partition.client(client).len(),
-        labels: partition
-            .client_histogram(client, dataset)
-            .unwrap_or_default(),
+        labels: partition.client_histogram(client, dataset).unwrap_or_default(),
     });
     let shown = shown.collect();
     sizes.sort_unstable();
@@ -72,9 +70,7 @@ pub fn describe(dataset: &Dataset, partition: &Partition, rows: usize) -> Holdin
 /// The group that all of a client's examples come from.
 fn group_of(dataset: &Dataset, examples: &[u32]) -> Option<String> {
     let groups = dataset.groups()?;
-    let mut of_client = examples
-        .iter()
-        .map(|&example| groups.of_example[example as usize]);
+    let mut of_client = examples.iter().map(|&example| groups.of_example[example as usize]);
     let group = of_client.next()?;
     of_client
         .all(|other| other == group)
@@ -121,11 +117,7 @@ impl fmt::Display for Holdings {
         {
             write!(f, "{client:>8} {examples:>9}")?;
             if columns < classes {
-                write!(
-                    f,
-                    "  {:>12}",
-                    labels.iter().filter(|&&count| count > 0).count()
-                )?;
+                write!(f, "  {:>12}", labels.iter().filter(|&&count| count > 0).count())?;
             }
             for count in &labels[..columns] {
                 write!(f, " {count:>6}")?;
@@ -158,17 +150,10 @@ mod tests {
         Dataset::new(Inputs::Bytes(vec![0; 3]), vec![1], targets).unwrap()
     }
 
-    fn holdings(
-        dataset: &Dataset,
-        kind: PartitionDescription,
-        clients: usize,
-        rows: usize,
-    ) -> Holdings {
+    fn holdings(dataset: &Dataset, kind: PartitionDescription, clients: usize, rows: usize) -> Holdings {
         describe(
             dataset,
-            &kind
-                .deal(dataset, clients, &mut ChaCha8Rng::seed_from_u64(1))
-                .unwrap(),
+            &kind.deal(dataset, clients, &mut ChaCha8Rng::seed_from_u64(1)).unwrap(),
             rows,
         )
     }
@@ -191,10 +176,7 @@ mod tests {
     #[test]
     fn many_clients_and_many_classes_are_cut_short() {
         let shown = holdings(&dataset(500), PartitionDescription::Iid {}, 1_000, 2);
-        assert_eq!(
-            (shown.empty_clients, shown.shown.len(), shown.most),
-            (997, 2, 1)
-        );
+        assert_eq!((shown.empty_clients, shown.shown.len(), shown.most), (997, 2, 1));
         let text = shown.to_string();
         assert!(text.contains("997 clients hold no example"), "{text}");
         assert!(text.contains("  classes held\n"), "{text}");

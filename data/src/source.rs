@@ -61,9 +61,7 @@ impl Source {
             #[cfg(not(feature = "built-in"))]
             Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
             Self::Mnist { folder } => load_well_known(WellKnownSet::Mnist, folder.as_deref(), base),
-            Self::FashionMnist { folder } => {
-                load_well_known(WellKnownSet::FashionMnist, folder.as_deref(), base)
-            }
+            Self::FashionMnist { folder } => load_well_known(WellKnownSet::FashionMnist, folder.as_deref(), base),
             Self::Idx {
                 train_images,
                 train_labels,
@@ -74,15 +72,10 @@ impl Source {
                 let train = load_idx(&base.join(train_images), &base.join(train_labels), *classes)?;
                 let classes = Some(train.targets().width());
                 let test = match (test_images, test_labels) {
-                    (Some(images), Some(labels)) => {
-                        Some(load_idx(&base.join(images), &base.join(labels), classes)?)
-                    }
+                    (Some(images), Some(labels)) => Some(load_idx(&base.join(images), &base.join(labels), classes)?),
                     (None, None) => None,
                     _ => {
-                        let (value, range) = (
-                            "alone".into(),
-                            "given together with `test_labels`, or neither",
-                        );
+                        let (value, range) = ("alone".into(), "given together with `test_labels`, or neither");
                         return Err(DataError::Setting {
                             key: "test_images",
                             value,
@@ -98,11 +91,7 @@ impl Source {
     }
 }
 
-fn load_well_known(
-    set: WellKnownSet,
-    folder: Option<&Path>,
-    base: &Path,
-) -> Result<Split, DataError> {
+fn load_well_known(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Split, DataError> {
     let folder = base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf));
     let [train_images, train_labels, test_images, test_labels] = set.files(&folder)?;
     let train = load_idx(&train_images, &train_labels, Some(10))?;
@@ -112,16 +101,11 @@ fn load_well_known(
 
 fn load_idx(images: &Path, labels: &Path, classes: Option<usize>) -> Result<Dataset, DataError> {
     // Both files are named by the labels' error: a label or a count that does not fit is found there.
-    image_classes(idx::read_file(images)?, idx::read_file(labels)?, classes)
-        .map_err(|problem| problem.in_file(labels))
+    image_classes(idx::read_file(images)?, idx::read_file(labels)?, classes).map_err(|problem| problem.in_file(labels))
 }
 
 /// A data set of images and their class labels.
-pub(crate) fn image_classes(
-    images: Idx,
-    labels: Idx,
-    classes: Option<usize>,
-) -> Result<Dataset, DataError> {
+pub(crate) fn image_classes(images: Idx, labels: Idx, classes: Option<usize>) -> Result<Dataset, DataError> {
     if labels.shape.len() != 1 {
         return Err(DataError::Format(format!(
             "labels have one dimension, not {:?}",
@@ -129,8 +113,7 @@ pub(crate) fn image_classes(
         )));
     }
     let labels: Vec<u32> = labels.bytes.into_iter().map(u32::from).collect();
-    let classes =
-        classes.unwrap_or_else(|| labels.iter().max().map_or(1, |&label| label as usize + 1));
+    let classes = classes.unwrap_or_else(|| labels.iter().max().map_or(1, |&label| label as usize + 1));
     let mut example_shape = images.shape.get(1..).unwrap_or_default().to_vec();
     if example_shape.len() == 2 {
         example_shape.insert(0, 1);

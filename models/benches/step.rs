@@ -7,9 +7,7 @@ use candle_core::{Device, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{
-    Loss, Mode, Network, Optimiser, OptimiserDescription, Preset, Targets, Weights,
-};
+use selvedge_models::{Loss, Mode, Network, Optimiser, OptimiserDescription, Preset, Targets, Weights};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

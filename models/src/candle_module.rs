@@ -60,14 +60,8 @@ impl CandleModule {
         Self(Arc::new(move |variables| Ok(Box::new(build(variables)?))))
     }
 
-    fn run(
-        &self,
-        variables: Variables,
-        input: &Tensor,
-        train: bool,
-    ) -> candle_core::Result<Tensor> {
-        let builder =
-            VarBuilder::from_backend(Box::new(variables), DType::F32, input.device().clone());
+    fn run(&self, variables: Variables, input: &Tensor, train: bool) -> candle_core::Result<Tensor> {
+        let builder = VarBuilder::from_backend(Box::new(variables), DType::F32, input.device().clone());
         (self.0)(builder)?.forward_t(input, train)
     }
 
@@ -108,14 +102,7 @@ enum Variables {
 }
 
 impl SimpleBackend for Variables {
-    fn get(
-        &self,
-        shape: Shape,
-        name: &str,
-        init: Init,
-        dtype: DType,
-        device: &Device,
-    ) -> candle_core::Result<Tensor> {
+    fn get(&self, shape: Shape, name: &str, init: Init, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
         match self {
             Self::Asking(asked) => {
                 let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,14 +134,11 @@ impl Description for CandleModule {
     }
 
     fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
-        let (asked, shape) = self
-            .try_out(&input.shape)
-            .map_err(|error| LayerProblem::Module {
-                given: input.shape.clone(),
-                error,
-            })?;
-        let running =
-            |name: &&String| name.ends_with("running_mean") || name.ends_with("running_var");
+        let (asked, shape) = self.try_out(&input.shape).map_err(|error| LayerProblem::Module {
+            given: input.shape.clone(),
+            error,
+        })?;
+        let running = |name: &&String| name.ends_with("running_mean") || name.ends_with("running_var");
         if let Some(name) = asked.keys().find(running) {
             return Err(LayerProblem::RunningStatistics { name: name.clone() }.into());
         }
@@ -240,8 +224,7 @@ impl Layer for Live {
     ) -> candle_core::Result<Tensor> {
         let names = self.variables.iter().map(|(name, _)| name.clone());
         let variables = Variables::Given(names.zip(parameters.iter().cloned()).collect());
-        self.module
-            .run(variables, input, matches!(mode, Mode::Train(_)))
+        self.module.run(variables, input, matches!(mode, Mode::Train(_)))
     }
 
     fn forward(
@@ -253,11 +236,7 @@ impl Layer for Live {
     ) -> Result<(), ModelError> {
         let device = Device::Cpu;
         let examples = input.len() / self.input.iter().product::<usize>();
-        let input = Tensor::from_slice(
-            input,
-            [&[examples], self.input.as_slice()].concat(),
-            &device,
-        )?;
+        let input = Tensor::from_slice(input, [&[examples], self.input.as_slice()].concat(), &device)?;
         let shapes = self.variables.iter().map(|(_, shape)| shape.as_slice());
         let parameters = tensors(values.parameters, shapes, &device)?;
         let tape = Tape::record(parameters, &input, |parameters, input| {
@@ -265,10 +244,7 @@ impl Layer for Live {
         })?;
         let given = tape.output().flatten_all()?.to_vec1::<f32>()?;
         if given.len() != output.len() {
-            return Err(candle_core::Error::Msg(
-                "the module's output is not a row for each example".into(),
-            )
-            .into());
+            return Err(candle_core::Error::Msg("the module's output is not a row for each example".into()).into());
         }
         output.copy_from_slice(&given);
         self.tape = Some(tape);

@@ -122,16 +122,14 @@ impl Chain {
             let place = format!("{prefix}{}", first + index);
             let input = stages.last().map_or(input, |stage| &stage.output).clone();
             let kind = layer.kind();
-            let built = layer
-                .build(&place, &input, groups)
-                .map_err(|fault| match fault {
-                    Fault::Here(problem) => ModelError::Layer {
-                        layer: place.clone(),
-                        kind,
-                        problem: Box::new(problem),
-                    },
-                    Fault::Inside(error) => error,
-                })?;
+            let built = layer.build(&place, &input, groups).map_err(|fault| match fault {
+                Fault::Here(problem) => ModelError::Layer {
+                    layer: place.clone(),
+                    kind,
+                    problem: Box::new(problem),
+                },
+                Fault::Inside(error) => error,
+            })?;
             let tensors = parameters.len()..parameters.len() + built.parameters.len();
             let mut stage = Stage {
                 live: built.live,
@@ -212,12 +210,9 @@ impl Chain {
     ) -> candle_core::Result<Tensor> {
         self.stages.iter().try_fold(input.clone(), |value, stage| {
             let parameters = &parameters[stage.tensors.clone()];
-            stage.live.plain(
-                parameters,
-                &mut buffers[stage.buffers.clone()],
-                &value,
-                mode,
-            )
+            stage
+                .live
+                .plain(parameters, &mut buffers[stage.buffers.clone()], &value, mode)
         })
     }
 
@@ -237,9 +232,7 @@ impl Chain {
             let (before, output) = self.outputs.split_at_mut(index);
             let input = before.last().map_or(input, Vec::as_slice);
             output[0].resize(size, 0.0);
-            stage
-                .live
-                .forward(values.of(stage), input, &mut output[0], mode)?;
+            stage.live.forward(values.of(stage), input, &mut output[0], mode)?;
         }
         Ok(())
     }

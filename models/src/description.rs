@@ -90,9 +90,7 @@ impl TryFrom<Written> for ModelDescription {
                 let input = input.unwrap_or_else(|| vec![1, 28, 28]);
                 preset.describe(&input, classes.unwrap_or(10))
             }
-            Written {
-                classes: Some(_), ..
-            } => {
+            Written { classes: Some(_), .. } => {
                 return wrong("`classes` goes with `preset`; in `layers` the last layer has them");
             }
             Written {
@@ -137,9 +135,7 @@ impl Serialize for ModelDescription {
         if into.is_human_readable() {
             written.serialize(into)
         } else {
-            toml::to_string(&written)
-                .map_err(S::Error::custom)?
-                .serialize(into)
+            toml::to_string(&written).map_err(S::Error::custom)?.serialize(into)
         }
     }
 }
@@ -237,10 +233,7 @@ impl Built {
             let entry = |tensor: Declared| {
                 let axes = tensor.axes.iter().map(|axis| number(*axis)).collect();
                 let Declared {
-                    name,
-                    shape,
-                    initial,
-                    ..
+                    name, shape, initial, ..
                 } = tensor;
                 let entry = Entry {
                     name,

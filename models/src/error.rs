@@ -33,9 +33,7 @@ pub enum ModelError {
         given: Vec<usize>,
     },
     /// The gradient handed to `backward` is not shaped like the output of the last `forward`.
-    #[error(
-        "backward was given a gradient of {given} values, but the last forward gave {expected}"
-    )]
+    #[error("backward was given a gradient of {given} values, but the last forward gave {expected}")]
     OutputGradient {
         /// Values in the last output.
         expected: usize,
@@ -158,9 +156,7 @@ pub enum LayerProblem {
         error: candle_core::Error,
     },
     /// A candle-nn module that keeps running statistics.
-    #[error(
-        "its variable `{name}` is a running statistic, which would be trained; use another norm"
-    )]
+    #[error("its variable `{name}` is a running statistic, which would be trained; use another norm")]
     RunningStatistics {
         /// The variable.
         name: String,
@@ -176,17 +172,9 @@ pub enum LayerProblem {
 }
 
 impl LayerProblem {
-    pub(crate) fn setting(
-        setting: &'static str,
-        value: impl ToString,
-        needs: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn setting(setting: &'static str, value: impl ToString, needs: impl Into<String>) -> Self {
         let (value, needs) = (value.to_string(), needs.into());
-        Self::Setting {
-            setting,
-            value,
-            needs,
-        }
+        Self::Setting { setting, value, needs }
     }
 
     pub(crate) fn input(needs: impl Into<String>, given: &[usize]) -> Self {

@@ -24,8 +24,8 @@ pub use candle_module::CandleModule;
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};
 pub use layers::{
-    AveragePool2d, BatchNorm, Conv2d, Dense, Dropout, Embedding, Flatten, Gelu, GroupNorm,
-    LayerDescription, LayerNorm, MaxPool2d, Relu, Residual, Sigmoid, Tanh,
+    AveragePool2d, BatchNorm, Conv2d, Dense, Dropout, Embedding, Flatten, Gelu, GroupNorm, LayerDescription, LayerNorm,
+    MaxPool2d, Relu, Residual, Sigmoid, Tanh,
 };
 pub use layout::{Entry, Initial, Layout};
 pub use loss::{Loss, LossValue, Score, Targets};

@@ -55,17 +55,9 @@ pub struct LossValue {
 
 impl Loss {
     /// The loss of a batch and its gradient at the outputs.
-    pub fn evaluate(
-        &self,
-        outputs: &Tensor,
-        targets: Targets<'_>,
-    ) -> Result<LossValue, ModelError> {
+    pub fn evaluate(&self, outputs: &Tensor, targets: Targets<'_>) -> Result<LossValue, ModelError> {
         let mut values = read(outputs)?;
-        let Score {
-            sum,
-            examples,
-            correct,
-        } = self.run(outputs.dims(), &mut values, targets)?;
+        let Score { sum, examples, correct } = self.run(outputs.dims(), &mut values, targets)?;
         let gradient = Tensor::from_vec(values, outputs.shape(), outputs.device())?;
         Ok(LossValue {
             sum,
@@ -81,12 +73,7 @@ impl Loss {
     }
 
     /// Turns the outputs in `values` into the gradient.
-    fn run(
-        &self,
-        shape: &[usize],
-        values: &mut [f32],
-        targets: Targets<'_>,
-    ) -> Result<Score, ModelError> {
+    fn run(&self, shape: &[usize], values: &mut [f32], targets: Targets<'_>) -> Result<Score, ModelError> {
         if values.is_empty() {
             return Err(ModelError::EmptyBatch);
         }
@@ -121,9 +108,7 @@ fn wrong<T>(text: &str) -> Result<T, ModelError> {
 
 fn fits(what: &str, given: usize, expected: usize) -> Result<(), ModelError> {
     if given != expected {
-        return wrong(&format!(
-            "{what} are needed: {expected}, but there are {given}"
-        ));
+        return wrong(&format!("{what} are needed: {expected}, but there are {given}"));
     }
     Ok(())
 }
@@ -143,9 +128,7 @@ fn cross_entropy(values: &mut [f32], classes: &[u32]) -> Result<Score, ModelErro
     for (row, class) in values.chunks_exact_mut(outputs).zip(classes) {
         let class = *class as usize;
         if class >= outputs {
-            return wrong(&format!(
-                "class {class} is beyond the model's {outputs} outputs"
-            ));
+            return wrong(&format!("class {class} is beyond the model's {outputs} outputs"));
         }
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let winner = row.iter().position(|value| *value == largest);
@@ -174,22 +157,14 @@ struct Point {
     right: bool,
 }
 
-fn by_value(
-    values: &mut [f32],
-    targets: &[f32],
-    examples: usize,
-    point: fn(f32, f32) -> Point,
-) -> Score {
+fn by_value(values: &mut [f32], targets: &[f32], examples: usize, point: fn(f32, f32) -> Point) -> Score {
     let mut score = Score {
         examples,
         ..Score::default()
     };
     let each = values.len() / examples;
     let share = 1.0 / values.len() as f32;
-    for (row, targets) in values
-        .chunks_exact_mut(each)
-        .zip(targets.chunks_exact(each))
-    {
+    for (row, targets) in values.chunks_exact_mut(each).zip(targets.chunks_exact(each)) {
         let (mut sum, mut right) = (0.0, true);
         for (value, target) in row.iter_mut().zip(targets) {
             let point = point(*value, *target);

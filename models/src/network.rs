@@ -62,29 +62,13 @@ impl Network {
 
     /// A network that runs its layers' definitions in candle's operations on any device: slower on the CPU, and the
     /// yardstick of [`new`](Self::new)'s kernels there.
-    pub fn by_definition(
-        description: &ModelDescription,
-        device: &Device,
-    ) -> Result<Self, ModelError> {
-        Self::assemble(
-            description.build()?,
-            &description.input,
-            device,
-            Way::Definitions(None),
-        )
+    pub fn by_definition(description: &ModelDescription, device: &Device) -> Result<Self, ModelError> {
+        Self::assemble(description.build()?, &description.input, device, Way::Definitions(None))
     }
 
-    fn assemble(
-        built: Built,
-        input: &[usize],
-        device: &Device,
-        way: Way,
-    ) -> Result<Self, ModelError> {
+    fn assemble(built: Built, input: &[usize], device: &Device, way: Way) -> Result<Self, ModelError> {
         let Built {
-            chain,
-            layout,
-            output,
-            ..
+            chain, layout, output, ..
         } = built;
         let (parameters, buffers) = (layout.parameter_count(), layout.buffer_count());
         Ok(Self {
@@ -149,10 +133,7 @@ impl Network {
         if examples == 0 {
             return Err(ModelError::EmptyBatch);
         }
-        let input = input
-            .to_device(&self.device)?
-            .to_dtype(DType::F32)?
-            .contiguous()?;
+        let input = input.to_device(&self.device)?.to_dtype(DType::F32)?.contiguous()?;
         match &mut self.way {
             Way::Kernels(kept) => {
                 *kept = None;
@@ -160,24 +141,14 @@ impl Network {
                     parameters: &self.parameters,
                     buffers: &mut self.buffers,
                 };
-                on_slice(&input, |input| {
-                    self.chain.forward(values, examples, input, mode)
-                })??;
+                on_slice(&input, |input| self.chain.forward(values, examples, input, mode))??;
                 *kept = Some(input);
                 let shape = [&[examples], self.output.as_slice()].concat();
-                Ok(Tensor::from_slice(
-                    self.chain.output(),
-                    shape,
-                    &self.device,
-                )?)
+                Ok(Tensor::from_slice(self.chain.output(), shape, &self.device)?)
             }
             Way::Definitions(kept) => {
                 *kept = None;
-                let shapes = self
-                    .layout
-                    .parameters
-                    .iter()
-                    .map(|entry| entry.shape.as_slice());
+                let shapes = self.layout.parameters.iter().map(|entry| entry.shape.as_slice());
                 let parameters = tensors(&self.parameters, shapes, &self.device)?;
                 let (chain, buffers) = (&self.chain, &mut self.buffers);
                 let tape = Tape::record(parameters, &input, |parameters, input| {
@@ -200,11 +171,7 @@ impl Network {
             .ok_or(ModelError::NothingToDifferentiate)
     }
 
-    fn differentiate(
-        &mut self,
-        output_gradient: &Tensor,
-        to_input: bool,
-    ) -> Result<Option<Tensor>, ModelError> {
+    fn differentiate(&mut self, output_gradient: &Tensor, to_input: bool) -> Result<Option<Tensor>, ModelError> {
         let above = output_gradient
             .to_device(&self.device)?
             .to_dtype(DType::F32)?
@@ -224,8 +191,7 @@ impl Network {
                 };
                 on_slice(input, |input| {
                     on_slice(&above, |above| {
-                        self.chain
-                            .backward(sink, input, above, below.as_deref_mut())
+                        self.chain.backward(sink, input, above, below.as_deref_mut())
                     })
                 })???;
                 self.begun = true;
@@ -269,8 +235,6 @@ fn on_slice<R>(tensor: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R, ModelE
     let (storage, layout) = tensor.storage_and_layout();
     match (&*storage, layout.contiguous_offsets()) {
         (Storage::Cpu(storage), Some((start, end))) => Ok(f(&storage.as_slice()?[start..end])),
-        _ => Err(
-            candle_core::Error::Msg("a contiguous tensor on the CPU was expected".into()).into(),
-        ),
+        _ => Err(candle_core::Error::Msg("a contiguous tensor on the CPU was expected".into()).into()),
     }
 }

@@ -89,9 +89,9 @@ impl OptimiserDescription {
     /// The step size.
     pub fn learning_rate(&self) -> f64 {
         match *self {
-            Self::Sgd { learning_rate, .. }
-            | Self::Adam { learning_rate, .. }
-            | Self::AdamW { learning_rate, .. } => learning_rate,
+            Self::Sgd { learning_rate, .. } | Self::Adam { learning_rate, .. } | Self::AdamW { learning_rate, .. } => {
+                learning_rate
+            }
         }
     }
 
@@ -99,22 +99,11 @@ impl OptimiserDescription {
     pub fn check(&self) -> Result<(), ModelError> {
         let check = |setting, value: f64, needs, holds: bool| match holds && value.is_finite() {
             true => Ok(()),
-            false => Err(ModelError::Optimiser {
-                setting,
-                value,
-                needs,
-            }),
+            false => Err(ModelError::Optimiser { setting, value, needs }),
         };
         let positive = |setting, value| check(setting, value, "above 0", value > 0.0);
         let not_negative = |setting, value| check(setting, value, "0 or more", value >= 0.0);
-        let share = |setting, value| {
-            check(
-                setting,
-                value,
-                "from 0 up to 1, without 1",
-                (0.0..1.0).contains(&value),
-            )
-        };
+        let share = |setting, value| check(setting, value, "from 0 up to 1, without 1", (0.0..1.0).contains(&value));
         match *self {
             Self::Sgd {
                 learning_rate,
@@ -169,10 +158,7 @@ pub struct Optimiser {
 
 impl Optimiser {
     /// An optimiser for `parameter_count` parameters that has made no step.
-    pub fn new(
-        description: &OptimiserDescription,
-        parameter_count: usize,
-    ) -> Result<Self, ModelError> {
+    pub fn new(description: &OptimiserDescription, parameter_count: usize) -> Result<Self, ModelError> {
         description.check()?;
         let (first, second) = match description {
             OptimiserDescription::Sgd { momentum: 0.0, .. } => (0, 0),
@@ -231,12 +217,7 @@ impl Optimiser {
                 weight_decay,
             } => {
                 let adam = self.adam(learning_rate, beta1, beta2, epsilon);
-                adam.step(
-                    parameters,
-                    gradient,
-                    0.0,
-                    (1.0 - learning_rate * weight_decay) as f32,
-                );
+                adam.step(parameters, gradient, 0.0, (1.0 - learning_rate * weight_decay) as f32);
             }
         }
     }
@@ -269,9 +250,7 @@ struct Adam<'a> {
 impl Adam<'_> {
     fn step(self, parameters: &mut [f32], gradient: &[f32], decay: f32, keep: f32) {
         let moments = self.first.iter_mut().zip(self.second);
-        for ((parameter, gradient), (first, second)) in
-            parameters.iter_mut().zip(gradient).zip(moments)
-        {
+        for ((parameter, gradient), (first, second)) in parameters.iter_mut().zip(gradient).zip(moments) {
             let gradient = gradient + decay * *parameter;
             *first = self.beta1 * *first + (1.0 - self.beta1) * gradient;
             *second = self.beta2 * *second + (1.0 - self.beta2) * gradient * gradient;

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     description::ModelDescription,
     layers::{
-        AveragePool2d, BatchNorm, Conv2d, Dense, Flatten, GroupNorm, LayerDescription, MaxPool2d,
-        Relu, Residual, Tanh,
+        AveragePool2d, BatchNorm, Conv2d, Dense, Flatten, GroupNorm, LayerDescription, MaxPool2d, Relu, Residual, Tanh,
     },
 };
 
@@ -42,14 +41,7 @@ impl Preset {
     pub fn describe(self, input: &[usize], classes: usize) -> ModelDescription {
         let layers = match self {
             Self::LogisticRegression => vec![flatten(), dense(classes)],
-            Self::Mlp => vec![
-                flatten(),
-                dense(200),
-                relu(),
-                dense(200),
-                relu(),
-                dense(classes),
-            ],
+            Self::Mlp => vec![flatten(), dense(200), relu(), dense(200), relu(), dense(classes)],
             Self::LeNet5 => vec![
                 convolution(6, 5, 1, true),
                 tanh(),
@@ -119,10 +111,7 @@ fn resnet(channels: &[usize], blocks: usize, classes: usize) -> Vec<LayerDescrip
                 true => vec![],
                 false => vec![convolution(channels, 1, stride, false), group_norm()],
             };
-            let block = Residual {
-                layers: main,
-                shortcut,
-            };
+            let block = Residual { layers: main, shortcut };
             layers.extend([LayerDescription::Residual(block), relu()]);
             before = channels;
         }
@@ -174,10 +163,7 @@ fn max_pool() -> LayerDescription {
 }
 
 fn average_pool(kernel: Option<usize>) -> LayerDescription {
-    LayerDescription::AveragePool2d(AveragePool2d {
-        kernel,
-        stride: None,
-    })
+    LayerDescription::AveragePool2d(AveragePool2d { kernel, stride: None })
 }
 
 fn group_norm() -> LayerDescription {

@@ -79,9 +79,8 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |cells: [&str; 7]| {
             let [place, kind, input, output, parameters, operations, width] = cells;
-            let line = format!(
-                "{place:<5} {kind:<16} {input:<16} {output:<16} {parameters:>12} {operations:>14}  {width}"
-            );
+            let line =
+                format!("{place:<5} {kind:<16} {input:<16} {output:<16} {parameters:>12} {operations:>14}  {width}");
             writeln!(f, "{}", line.trim_end())
         };
         row([
@@ -116,11 +115,7 @@ impl fmt::Display for Summary {
             "",
         ])?;
         if self.buffers > 0 {
-            writeln!(
-                f,
-                "and {} values of running statistics",
-                grouped(self.buffers as u64)
-            )?;
+            writeln!(f, "and {} values of running statistics", grouped(self.buffers as u64))?;
         }
         match self.layers.as_slice() {
             [first, .., before_last, _] if first.place != before_last.place => {

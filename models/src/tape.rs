@@ -36,10 +36,7 @@ impl Tape {
             .iter()
             .map(Var::from_tensor)
             .collect::<candle_core::Result<_>>()?;
-        let tensors: Vec<Tensor> = parameters
-            .iter()
-            .map(|var| var.as_tensor().clone())
-            .collect();
+        let tensors: Vec<Tensor> = parameters.iter().map(|var| var.as_tensor().clone()).collect();
         let output = f(&tensors, input.as_tensor())?;
         Ok(Self {
             input,
@@ -53,11 +50,7 @@ impl Tape {
     }
 
     /// The vector-Jacobian product: adds the parameters' gradient to `gradient`.
-    pub(crate) fn backward(
-        &self,
-        output_gradient: &Tensor,
-        gradient: &mut [f32],
-    ) -> candle_core::Result<Reached> {
+    pub(crate) fn backward(&self, output_gradient: &Tensor, gradient: &mut [f32]) -> candle_core::Result<Reached> {
         // Candle differentiates scalars only; the gradient of <y, v> is the product of v with the Jacobian.
         let gradients = (&self.output * output_gradient)?.sum_all()?.backward()?;
         let mut missed = None;

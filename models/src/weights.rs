@@ -24,10 +24,7 @@ pub struct Weights {
 
 impl Weights {
     /// Values for the start of training, drawn in the layout's order.
-    pub fn initial(
-        description: &ModelDescription,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<Self, ModelError> {
+    pub fn initial(description: &ModelDescription, rng: &mut ChaCha8Rng) -> Result<Self, ModelError> {
         Ok(Self::drawn(&description.layout()?, rng))
     }
 
@@ -58,17 +55,9 @@ impl Weights {
     pub fn check(&self, layout: &Layout) -> Result<(), ModelError> {
         let check = |what, expected, given| match expected == given {
             true => Ok(()),
-            false => Err(ModelError::Weights {
-                what,
-                expected,
-                given,
-            }),
+            false => Err(ModelError::Weights { what, expected, given }),
         };
-        check(
-            "parameters",
-            layout.parameter_count(),
-            self.parameters.len(),
-        )?;
+        check("parameters", layout.parameter_count(), self.parameters.len())?;
         check("buffers", layout.buffer_count(), self.buffers.len())
     }
 
@@ -82,20 +71,13 @@ impl Weights {
                 given: values.len(),
             }),
         };
-        let (parameters, back_parameters) =
-            split("parameters", &self.parameters, front.parameter_count())?;
+        let (parameters, back_parameters) = split("parameters", &self.parameters, front.parameter_count())?;
         let (buffers, back_buffers) = split("buffers", &self.buffers, front.buffer_count())?;
         let back = Self {
             parameters: back_parameters,
             buffers: back_buffers,
         };
-        Ok((
-            Self {
-                parameters,
-                buffers,
-            },
-            back,
-        ))
+        Ok((Self { parameters, buffers }, back))
     }
 
     /// The weights of a whole model from those of its front and back.
@@ -141,9 +123,7 @@ impl Weights {
             .map(|entry| entry.name.as_str())
             .collect();
         if let Some(name) = file.names().iter().find(|name| !known.contains(**name)) {
-            return Err(ModelError::File(format!(
-                "the model has no tensor `{name}`"
-            )));
+            return Err(ModelError::File(format!("the model has no tensor `{name}`")));
         }
         let wrong = |text| Err(ModelError::File(text));
         let read = |entries: &[Entry], count: usize| -> Result<Vec<f32>, ModelError> {
@@ -196,26 +176,17 @@ impl Weights {
     }
 }
 
-fn tensors<'a>(
-    layout: &'a Layout,
-    weights: &'a Weights,
-) -> impl Iterator<Item = (&'a Entry, &'a [f32])> {
+fn tensors<'a>(layout: &'a Layout, weights: &'a Weights) -> impl Iterator<Item = (&'a Entry, &'a [f32])> {
     let parameters = layout
         .parameters
         .iter()
         .map(|entry| (entry, weights.parameters.as_slice()));
-    let buffers = layout
-        .buffers
-        .iter()
-        .map(|entry| (entry, weights.buffers.as_slice()));
+    let buffers = layout.buffers.iter().map(|entry| (entry, weights.buffers.as_slice()));
     parameters.chain(buffers)
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 fn in_file(error: safetensors::SafeTensorError) -> ModelError {

@@ -68,16 +68,7 @@ impl WidthGroups {
                 self.fix(axis);
                 Axis::Fixed
             }
-            (
-                kept @ Axis::Group {
-                    group: a,
-                    block: one,
-                },
-                dropped @ Axis::Group {
-                    group: b,
-                    block: other,
-                },
-            ) => {
+            (kept @ Axis::Group { group: a, block: one }, dropped @ Axis::Group { group: b, block: other }) => {
                 if one != other {
                     self.fix(kept);
                     self.fix(dropped);

@@ -39,9 +39,7 @@ fn cut_anywhere_front_and_back_give_the_bits_of_the_whole() {
     let values = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     let gradient = |network: &mut Network| {
         let mut copy = vec![];
-        network
-            .update(|_, gradient| copy = gradient.to_vec())
-            .unwrap();
+        network.update(|_, gradient| copy = gradient.to_vec()).unwrap();
         copy
     };
 

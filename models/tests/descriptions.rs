@@ -3,9 +3,7 @@
 
 use candle_core::{Device, Tensor};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{
-    Axis, Loss, Mode, ModelDescription, Network, Preset, Targets, Weights, WidthGroup,
-};
+use selvedge_models::{Axis, Loss, Mode, ModelDescription, Network, Preset, Targets, Weights, WidthGroup};
 
 fn model(text: &str) -> ModelDescription {
     toml::from_str(text).unwrap()
@@ -13,9 +11,7 @@ fn model(text: &str) -> ModelDescription {
 
 #[track_caller]
 fn refused(text: &str, parts: &[&str]) {
-    let error = toml::from_str::<ModelDescription>(text)
-        .unwrap_err()
-        .to_string();
+    let error = toml::from_str::<ModelDescription>(text).unwrap_err().to_string();
     for part in parts {
         assert!(error.contains(part), "`{part}` is not in: {error}");
     }
@@ -42,10 +38,7 @@ fn presets_have_the_parameters_their_papers_count() {
 fn the_heterofl_cnn_at_half_width_has_the_parameters_its_paper_counts() {
     let mut text = toml::to_string(&model("preset = 'heterofl-cnn'")).unwrap();
     for width in [64, 128, 256, 512] {
-        text = text.replace(
-            &format!("channels = {width}\n"),
-            &format!("channels = {}\n", width / 2),
-        );
+        text = text.replace(&format!("channels = {width}\n"), &format!("channels = {}\n", width / 2));
     }
     assert_eq!(model(&text).layout().unwrap().parameter_count(), 391_370);
 }
@@ -61,9 +54,7 @@ fn every_preset_takes_other_images_and_classes_and_trains_a_step() {
         "resnet-8",
         "resnet-18",
     ] {
-        let description = model(&format!(
-            "preset = '{preset}'\ninput = [3, 16, 16]\nclasses = 7"
-        ));
+        let description = model(&format!("preset = '{preset}'\ninput = [3, 16, 16]\nclasses = 7"));
         assert_eq!(description.output().unwrap(), [7]);
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let mut network = Network::new(&description, &Device::Cpu).unwrap();
@@ -73,9 +64,7 @@ fn every_preset_takes_other_images_and_classes_and_trains_a_step() {
         let input = Tensor::ones((1, 3, 16, 16), candle_core::DType::F32, &Device::Cpu).unwrap();
         let mut loss = |network: &mut Network| {
             let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
-            let loss = Loss::CrossEntropy
-                .evaluate(&output, Targets::Classes(&[3]))
-                .unwrap();
+            let loss = Loss::CrossEntropy.evaluate(&output, Targets::Classes(&[3])).unwrap();
             network.backward(&loss.gradient).unwrap();
             loss.sum
         };
@@ -107,21 +96,14 @@ fn a_description_travels_in_binary_and_is_checked_where_it_arrives() {
     let configuration = bincode::config::standard();
     let description = model("preset = 'resnet-8'");
     let bytes = bincode::serde::encode_to_vec(&description, configuration).unwrap();
-    let read = |bytes: &[u8]| {
-        bincode::serde::decode_from_slice::<ModelDescription, _>(bytes, configuration)
-    };
+    let read = |bytes: &[u8]| bincode::serde::decode_from_slice::<ModelDescription, _>(bytes, configuration);
     assert_eq!(read(&bytes).unwrap().0, description);
     let broken = ModelDescription {
         input: vec![7],
         ..description
     };
     let bytes = bincode::serde::encode_to_vec(&broken, configuration).unwrap();
-    assert!(
-        read(&bytes)
-            .unwrap_err()
-            .to_string()
-            .contains("layer 0 (conv2d)")
-    );
+    assert!(read(&bytes).unwrap_err().to_string().contains("layer 0 (conv2d)"));
 }
 
 #[test]
@@ -140,20 +122,12 @@ fn shapes_that_do_not_chain_are_refused_with_the_layer_and_both_shapes() {
         &["layer 1 (conv2d)", "9x9", "[4, 6, 6]"],
     );
     refused(
-        &format!(
-            "{image}{{ kind = 'residual', layers = [{{ kind = 'conv2d', channels = 5, kernel = 1 }}] }}]"
-        ),
+        &format!("{image}{{ kind = 'residual', layers = [{{ kind = 'conv2d', channels = 5, kernel = 1 }}] }}]"),
         &["layer 1 (residual)", "[5, 6, 6]", "[4, 6, 6]"],
     );
     refused(
-        &format!(
-            "{image}{{ kind = 'residual', layers = [{{ kind = 'relu' }}, {{ kind = 'layer-norm' }}] }}]"
-        ),
-        &[
-            "layer 1.layers.1 (layer-norm)",
-            "[4, 6, 6]",
-            "[sequence, features]",
-        ],
+        &format!("{image}{{ kind = 'residual', layers = [{{ kind = 'relu' }}, {{ kind = 'layer-norm' }}] }}]"),
+        &["layer 1.layers.1 (layer-norm)", "[4, 6, 6]", "[sequence, features]"],
     );
     refused(
         &format!("{image}{{ kind = 'group-norm', groups = 3 }}]"),
@@ -168,10 +142,7 @@ fn settings_out_of_range_and_unknown_keys_are_refused() {
         &layer("kind = 'conv2d', channels = 0, kernel = 3"),
         &["`channels` is 0"],
     );
-    refused(
-        &layer("kind = 'conv2d', channels = 1, kernel = 0"),
-        &["`kernel` is 0"],
-    );
+    refused(&layer("kind = 'conv2d', channels = 1, kernel = 0"), &["`kernel` is 0"]);
     refused(
         &layer("kind = 'conv2d', channels = 1, kernel = 3, stride = 0"),
         &["`stride` is 0"],
@@ -186,10 +157,7 @@ fn settings_out_of_range_and_unknown_keys_are_refused() {
     );
     refused(&layer("kind = 'dropout', rate = 1.0"), &["`rate` is 1"]);
     refused(&layer("kind = 'dropout', rate = nan"), &["`rate` is NaN"]);
-    refused(
-        &layer("kind = 'batch-norm', momentum = 0.0"),
-        &["`momentum` is 0"],
-    );
+    refused(&layer("kind = 'batch-norm', momentum = 0.0"), &["`momentum` is 0"]);
     refused(
         &layer("kind = 'group-norm', groups = 1, epsilon = -1.0"),
         &["`epsilon` is -1"],
@@ -198,33 +166,18 @@ fn settings_out_of_range_and_unknown_keys_are_refused() {
         &layer("kind = 'average-pool2d', stride = 2"),
         &["`stride` is 2", "without `kernel`"],
     );
-    refused(
-        &layer("kind = 'relu', slope = 1"),
-        &["unknown field `slope`"],
-    );
+    refused(&layer("kind = 'relu', slope = 1"), &["unknown field `slope`"]);
     refused(
         &layer("kind = 'convolution'"),
         &["unknown variant `convolution`", "`conv2d`"],
     );
     refused("preset = 'mpl'", &["unknown variant `mpl`", "`mlp`"]);
     refused("input = [4]\nlayers = []", &["no layers"]);
-    refused(
-        "input = []\nlayers = [{ kind = 'relu' }]",
-        &["`input` is []"],
-    );
+    refused("input = []\nlayers = [{ kind = 'relu' }]", &["`input` is []"]);
     refused("input = [4]", &["`preset`", "`layers`"]);
-    refused(
-        "preset = 'mlp'\nlayers = []",
-        &["both `preset` and `layers`"],
-    );
-    refused(
-        "input = [4]\nclasses = 3\nlayers = [{ kind = 'relu' }]",
-        &["`classes`"],
-    );
-    refused(
-        "preset = 'mcmahan-cnn'\ninput = [784]",
-        &["layer 0 (conv2d)", "[784]"],
-    );
+    refused("preset = 'mlp'\nlayers = []", &["both `preset` and `layers`"]);
+    refused("input = [4]\nclasses = 3\nlayers = [{ kind = 'relu' }]", &["`classes`"]);
+    refused("preset = 'mcmahan-cnn'\ninput = [784]", &["layer 0 (conv2d)", "[784]"]);
 }
 
 #[test]
@@ -235,11 +188,7 @@ fn absurd_sizes_are_refused_without_being_allocated() {
         &["layer 0", "more than"],
     );
     refused(
-        &format!(
-            "input = [4]\nlayers = [{}, {}]",
-            dense(1 << 20),
-            dense(1 << 20)
-        ),
+        &format!("input = [4]\nlayers = [{}, {}]", dense(1 << 20), dense(1 << 20)),
         &["parameters", "2147483648"],
     );
     refused(
@@ -264,23 +213,10 @@ fn width_groups_join_a_layers_outputs_with_the_next_ones_inputs() {
     };
     let layout = model("preset = 'mcmahan-cnn'").layout().unwrap();
     assert_eq!(layout.groups, [32, 64, 512]);
-    let axes = |name: &str| {
-        &layout
-            .parameters
-            .iter()
-            .find(|entry| entry.name == name)
-            .unwrap()
-            .axes
-    };
-    assert_eq!(
-        *axes("0.weight"),
-        [group(0, 1), Axis::Fixed, Axis::Fixed, Axis::Fixed]
-    );
+    let axes = |name: &str| &layout.parameters.iter().find(|entry| entry.name == name).unwrap().axes;
+    assert_eq!(*axes("0.weight"), [group(0, 1), Axis::Fixed, Axis::Fixed, Axis::Fixed]);
     assert_eq!(*axes("0.bias"), [group(0, 1)]);
-    assert_eq!(
-        *axes("3.weight"),
-        [group(1, 1), group(0, 1), Axis::Fixed, Axis::Fixed]
-    );
+    assert_eq!(*axes("3.weight"), [group(1, 1), group(0, 1), Axis::Fixed, Axis::Fixed]);
     assert_eq!(*axes("7.weight"), [group(2, 1), group(1, 49)]);
     assert_eq!(*axes("9.weight"), [Axis::Fixed, group(2, 1)]);
     assert_eq!(*axes("9.bias"), [Axis::Fixed]);
@@ -291,14 +227,7 @@ fn layers_that_write_into_one_residual_stream_share_a_width_group() {
     let layout = model("preset = 'resnet-8'").layout().unwrap();
     // Three streams, and the inside of each of the three blocks.
     assert_eq!(layout.groups.len(), 6);
-    let first = |name: &str| {
-        layout
-            .parameters
-            .iter()
-            .find(|entry| entry.name == name)
-            .unwrap()
-            .axes[0]
-    };
+    let first = |name: &str| layout.parameters.iter().find(|entry| entry.name == name).unwrap().axes[0];
     assert_eq!(first("0.weight"), first("3.layers.3.weight"));
     assert_ne!(first("0.weight"), first("3.layers.0.weight"));
     assert_eq!(first("5.layers.3.weight"), first("5.shortcut.0.weight"));
@@ -330,17 +259,11 @@ fn a_residual_stream_that_starts_at_the_input_is_never_thinned() {
 
 #[test]
 fn a_summary_counts_parameters_and_work() {
-    let summary = Preset::McmahanCnn
-        .describe(&[1, 28, 28], 10)
-        .summary()
-        .unwrap();
+    let summary = Preset::McmahanCnn.describe(&[1, 28, 28], 10).summary().unwrap();
     assert_eq!(summary.parameters, 1_663_370);
     assert_eq!(summary.layers[3].operations, 64 * 14 * 14 * (2 * 800 + 1));
     assert_eq!(summary.layers[3].output, [64, 14, 14]);
     let text = summary.to_string();
     assert!(text.contains("1,663,370"), "{text}");
-    assert!(
-        text.contains("can be cut after each of the layers 0 to 8"),
-        "{text}"
-    );
+    assert!(text.contains("can be cut after each of the layers 0 to 8"), "{text}");
 }

@@ -36,10 +36,7 @@ fn assert_close(what: &str, one: &[f32], other: &[f32], tolerance: f32) {
 }
 
 fn dot(one: &[f32], other: &[f32]) -> f64 {
-    one.iter()
-        .zip(other)
-        .map(|(a, b)| f64::from(*a) * f64::from(*b))
-        .sum()
+    one.iter().zip(other).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
 /// One forward and backward in training mode: output, gradient of parameters, gradient at the input, weights after.
@@ -72,20 +69,12 @@ fn check(layers: &str) {
     let description = model(layers);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let weights = Weights::initial(&description, &mut rng).unwrap();
-    let input = random(
-        &[&[EXAMPLES], description.input.as_slice()].concat(),
-        &mut rng,
-    );
+    let input = random(&[&[EXAMPLES], description.input.as_slice()].concat(), &mut rng);
     check_at(&description, &weights, &input, &mut rng);
 }
 
 #[track_caller]
-fn check_at(
-    description: &ModelDescription,
-    weights: &Weights,
-    input: &Tensor,
-    rng: &mut ChaCha8Rng,
-) {
+fn check_at(description: &ModelDescription, weights: &Weights, input: &Tensor, rng: &mut ChaCha8Rng) {
     let device = Device::Cpu;
     let size = EXAMPLES * description.output().unwrap().iter().product::<usize>();
     let above: Vec<f32> = (0..size).map(|_| rng.random_range(-1.0..1.0)).collect();
@@ -93,30 +82,11 @@ fn check_at(
     let kernels = || Network::new(description, &device).unwrap();
 
     let ours = run(kernels(), weights, input);
-    let reference = run(
-        Network::by_definition(description, &device).unwrap(),
-        weights,
-        input,
-    );
+    let reference = run(Network::by_definition(description, &device).unwrap(), weights, input);
     assert_close("output", &ours.output, &reference.output, 1e-5);
-    assert_close(
-        "parameters' gradient",
-        &ours.gradient,
-        &reference.gradient,
-        1e-4,
-    );
-    assert_close(
-        "input gradient",
-        &ours.input_gradient,
-        &reference.input_gradient,
-        1e-4,
-    );
-    assert_close(
-        "buffers",
-        &ours.weights.buffers,
-        &reference.weights.buffers,
-        1e-5,
-    );
+    assert_close("parameters' gradient", &ours.gradient, &reference.gradient, 1e-4);
+    assert_close("input gradient", &ours.input_gradient, &reference.input_gradient, 1e-4);
+    assert_close("buffers", &ours.weights.buffers, &reference.weights.buffers, 1e-5);
 
     // Without the input's gradient the parameters' is the same, and a second backward adds to it.
     let mut network = kernels();
@@ -139,11 +109,7 @@ fn check_at(
     let step = 2e-3f32;
     for _ in 0..4 {
         let along = random(input.dims(), rng);
-        let direction: Vec<f32> = weights
-            .parameters
-            .iter()
-            .map(|_| rng.random_range(-1.0..1.0))
-            .collect();
+        let direction: Vec<f32> = weights.parameters.iter().map(|_| rng.random_range(-1.0..1.0)).collect();
         let at = |sign: f32| {
             let step = sign * step;
             let parameters = weights
@@ -185,22 +151,14 @@ fn dense() {
 #[test]
 fn conv2d() {
     check("input = [2, 6, 7]\nlayers = [{ kind = 'conv2d', channels = 3, kernel = 3 }]");
-    check(
-        "input = [2, 6, 7]\nlayers = [{ kind = 'conv2d', channels = 3, kernel = 5, padding = 2 }]",
-    );
-    check(
-        "input = [3, 7, 8]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 3, stride = 2, padding = 1 }]",
-    );
+    check("input = [2, 6, 7]\nlayers = [{ kind = 'conv2d', channels = 3, kernel = 5, padding = 2 }]");
+    check("input = [3, 7, 8]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 3, stride = 2, padding = 1 }]");
     check(
         "input = [3, 7, 8]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 4, stride = 3, padding = 3, bias = false }]",
     );
     check("input = [3, 4, 5]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 1 }]");
-    check(
-        "input = [3, 5, 5]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 1, stride = 2 }]",
-    );
-    check(
-        "input = [1, 1, 1]\nlayers = [{ kind = 'conv2d', channels = 1, kernel = 5, padding = 4 }]",
-    );
+    check("input = [3, 5, 5]\nlayers = [{ kind = 'conv2d', channels = 2, kernel = 1, stride = 2 }]");
+    check("input = [1, 1, 1]\nlayers = [{ kind = 'conv2d', channels = 1, kernel = 5, padding = 4 }]");
 }
 
 #[test]
@@ -239,9 +197,7 @@ fn norms() {
         ));
     }
     for input in ["[6]", "[5, 6]"] {
-        check(&format!(
-            "input = {input}\nlayers = [{{ kind = 'layer-norm' }}]"
-        ));
+        check(&format!("input = {input}\nlayers = [{{ kind = 'layer-norm' }}]"));
     }
 }
 
@@ -268,10 +224,7 @@ fn embedding() {
         let mut network = Network::new(&description, &Device::Cpu).unwrap();
         let input = Tensor::new(&[[0.0, token, 0.0, 0.0]], &Device::Cpu).unwrap();
         let error = network.forward(&input, &mut Mode::Evaluate).unwrap_err();
-        assert!(
-            matches!(error, ModelError::Token { last: 4, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, ModelError::Token { last: 4, .. }), "{error}");
     }
 }
 

@@ -4,9 +4,7 @@
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{
-    CandleModule, LayerDescription, Mode, ModelDescription, ModelError, Network, Weights,
-};
+use selvedge_models::{CandleModule, LayerDescription, Mode, ModelDescription, ModelError, Network, Weights};
 
 fn live(text: &str) -> Network {
     let description: ModelDescription = toml::from_str(text).unwrap();
@@ -41,16 +39,11 @@ fn backward_needs_a_forward_and_a_gradient_of_its_outputs_size() {
     let zeros = |shape: (usize, usize)| Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
     let refused = network.backward(&zeros((1, 2)));
     assert!(matches!(refused, Err(ModelError::NothingToDifferentiate)));
-    network
-        .forward(&zeros((4, 3)), &mut Mode::Evaluate)
-        .unwrap();
+    network.forward(&zeros((4, 3)), &mut Mode::Evaluate).unwrap();
     let refused = network.backward(&zeros((3, 2)));
     assert!(matches!(
         refused,
-        Err(ModelError::OutputGradient {
-            expected: 8,
-            given: 6
-        })
+        Err(ModelError::OutputGradient { expected: 8, given: 6 })
     ));
     network.backward(&zeros((4, 2))).unwrap();
 }
@@ -67,9 +60,7 @@ fn a_forgotten_gradient_is_zero_until_the_next_backward_and_then_only_that_one()
     let above = Tensor::new(&[[1f32, -1.0, 0.5], [0.0, 2.0, 1.0]], &Device::Cpu).unwrap();
     let gradient = |network: &mut Network| {
         let mut copy = vec![];
-        network
-            .update(|_, gradient| copy = gradient.to_vec())
-            .unwrap();
+        network.update(|_, gradient| copy = gradient.to_vec()).unwrap();
         copy
     };
     network.forward(&input, &mut Mode::Evaluate).unwrap();
@@ -98,17 +89,11 @@ fn weights_of_another_model_are_refused() {
     };
     assert!(matches!(
         network.load(&parameters),
-        Err(ModelError::Weights {
-            what: "parameters",
-            ..
-        })
+        Err(ModelError::Weights { what: "parameters", .. })
     ));
     assert!(matches!(
         network.load(&buffers),
-        Err(ModelError::Weights {
-            what: "buffers",
-            ..
-        })
+        Err(ModelError::Weights { what: "buffers", .. })
     ));
     network.load(&weights).unwrap();
 }
@@ -116,9 +101,7 @@ fn weights_of_another_model_are_refused() {
 #[test]
 fn the_size_of_a_batch_does_not_change_an_examples_output() {
     let mut network = live("preset = 'lenet-5'");
-    let pixels = (0..3 * 784)
-        .map(|pixel| (pixel % 17) as f32 / 17.0)
-        .collect::<Vec<_>>();
+    let pixels = (0..3 * 784).map(|pixel| (pixel % 17) as f32 / 17.0).collect::<Vec<_>>();
     let input = Tensor::from_vec(pixels, (3, 1, 28, 28), &Device::Cpu).unwrap();
     let together = values(&network.forward(&input, &mut Mode::Evaluate).unwrap());
     for example in 0..3 {
@@ -138,11 +121,7 @@ fn dropout_keeps_its_share_in_training_and_everything_in_evaluation() {
     let trained = values(&network.forward(&input, &mut Mode::Train(&mut rng)).unwrap());
     let kept = trained.iter().filter(|value| **value != 0.0).count();
     assert!((7_300..7_700).contains(&kept), "{kept}");
-    assert!(
-        trained
-            .iter()
-            .all(|value| *value == 0.0 || *value == 1.0 / 0.75)
-    );
+    assert!(trained.iter().all(|value| *value == 0.0 || *value == 1.0 / 0.75));
     let evaluated = values(&network.forward(&input, &mut Mode::Evaluate).unwrap());
     assert!(evaluated.iter().all(|value| *value == 1.0));
 }
@@ -162,8 +141,7 @@ fn batch_norm_follows_the_batch_with_the_unbiased_variance() {
 
 #[test]
 fn batch_norm_of_a_single_value_uses_its_running_statistics_and_leaves_them() {
-    let description: ModelDescription =
-        toml::from_str("input = [2]\nlayers = [{ kind = 'batch-norm' }]").unwrap();
+    let description: ModelDescription = toml::from_str("input = [2]\nlayers = [{ kind = 'batch-norm' }]").unwrap();
     let input = Tensor::new(&[[3f32, -1.0]], &Device::Cpu).unwrap();
     let above = Tensor::new(&[[1f32, 1.0]], &Device::Cpu).unwrap();
     for mut network in [
@@ -194,29 +172,18 @@ fn batch_norm_of_a_single_value_uses_its_running_statistics_and_leaves_them() {
 fn a_candle_module_is_a_layer_among_others() {
     let module = CandleModule::new(|variables: VarBuilder| {
         let hidden = candle_nn::linear(8, 6, variables.pp("hidden"))?;
-        Ok(candle_nn::seq()
-            .add(hidden)
-            .add(candle_nn::Activation::Relu))
+        Ok(candle_nn::seq().add(hidden).add(candle_nn::Activation::Relu))
     });
     let ours = "{ kind = 'dense', units = 6 }, { kind = 'relu' },";
     let text = |middle: &str| {
-        format!(
-            "input = [2, 4]\nlayers = [{{ kind = 'flatten' }}, {middle} {{ kind = 'dense', units = 3 }}]"
-        )
+        format!("input = [2, 4]\nlayers = [{{ kind = 'flatten' }}, {middle} {{ kind = 'dense', units = 3 }}]")
     };
     let same: ModelDescription = toml::from_str(&text(ours)).unwrap();
     let mut plugged: ModelDescription = toml::from_str(&text("")).unwrap();
     plugged.layers.insert(1, LayerDescription::Module(module));
     let layout = plugged.layout().unwrap();
-    let names: Vec<&str> = layout
-        .parameters
-        .iter()
-        .map(|entry| entry.name.as_str())
-        .collect();
-    assert_eq!(
-        names,
-        ["1.hidden.bias", "1.hidden.weight", "2.weight", "2.bias"]
-    );
+    let names: Vec<&str> = layout.parameters.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["1.hidden.bias", "1.hidden.weight", "2.weight", "2.bias"]);
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let weights = Weights::initial(&plugged, &mut rng).unwrap();
     // The same values in the order of our own layers.
@@ -224,11 +191,7 @@ fn a_candle_module_is_a_layer_among_others() {
     let head = &weights.parameters[layout.parameters[2].offset..];
     let reordered = [weight, bias, head].concat();
 
-    let input = Tensor::new(
-        &[[[0.5f32, -1.0, 2.0, 0.1], [1.0, 0.3, -0.2, 0.7]]],
-        &Device::Cpu,
-    )
-    .unwrap();
+    let input = Tensor::new(&[[[0.5f32, -1.0, 2.0, 0.1], [1.0, 0.3, -0.2, 0.7]]], &Device::Cpu).unwrap();
     let above = Tensor::new(&[[1f32, -1.0, 0.5]], &Device::Cpu).unwrap();
     let run = |description: &ModelDescription, parameters: Vec<f32>| {
         let mut network = Network::new(description, &Device::Cpu).unwrap();
@@ -280,10 +243,7 @@ fn a_candle_module_with_running_statistics_or_a_wrong_input_is_refused() {
     );
     let linear = CandleModule::new(|variables| candle_nn::linear(5, 2, variables));
     let error = network(linear);
-    assert!(
-        error.contains("layer 0 (module)") && error.contains("[4]"),
-        "{error}"
-    );
+    assert!(error.contains("layer 0 (module)") && error.contains("[4]"), "{error}");
 }
 
 #[test]

@@ -5,17 +5,13 @@ use candle_core::{Device, Tensor, Var};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{
-    Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Targets,
-    Weights,
+    Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Targets, Weights,
 };
 
 fn close(one: &[f32], other: &[f32]) {
     assert_eq!(one.len(), other.len());
     for (a, b) in one.iter().zip(other) {
-        assert!(
-            (a - b).abs() <= 1e-6 * (1.0 + b.abs()),
-            "{one:?} is not {other:?}"
-        );
+        assert!((a - b).abs() <= 1e-6 * (1.0 + b.abs()), "{one:?} is not {other:?}");
     }
 }
 
@@ -53,15 +49,9 @@ fn losses_and_their_gradients_are_candles() {
         let ours = loss.evaluate(&outputs, targets).unwrap();
         close(&[ours.sum as f32 / 4.0], &[reference.to_scalar().unwrap()]);
         let gradients = reference.backward().unwrap();
-        close(
-            &values(&ours.gradient),
-            &values(gradients.get(&outputs).unwrap()),
-        );
+        close(&values(&ours.gradient), &values(gradients.get(&outputs).unwrap()));
         let score = loss.score(&outputs, targets).unwrap();
-        assert_eq!(
-            (score.sum, score.examples, score.correct),
-            (ours.sum, 4, ours.correct)
-        );
+        assert_eq!((score.sum, score.examples, score.correct), (ours.sum, 4, ours.correct));
     }
 }
 
@@ -78,13 +68,7 @@ fn the_right_ones_are_counted() {
     assert_eq!(classes(&[0, 1, 1]), 0);
     let outputs = Tensor::new(&[[1f32, -2.0], [0.5, 0.5]], &Device::Cpu).unwrap();
     let labels = Targets::Values(&[1.0, 0.0, 1.0, 0.0]);
-    assert_eq!(
-        Loss::BinaryCrossEntropy
-            .score(&outputs, labels)
-            .unwrap()
-            .correct,
-        1
-    );
+    assert_eq!(Loss::BinaryCrossEntropy.score(&outputs, labels).unwrap().correct, 1);
 }
 
 #[test]
@@ -92,19 +76,12 @@ fn extreme_logits_give_finite_losses() {
     let outputs = Tensor::new(&[[1e30f32, -1e30]], &Device::Cpu).unwrap();
     let sum = |loss: Loss, targets| {
         let value = loss.evaluate(&outputs, targets).unwrap();
-        assert!(
-            values(&value.gradient)
-                .iter()
-                .all(|gradient| gradient.is_finite())
-        );
+        assert!(values(&value.gradient).iter().all(|gradient| gradient.is_finite()));
         value.sum
     };
     assert_eq!(sum(Loss::CrossEntropy, Targets::Classes(&[0])), 0.0);
     assert!(sum(Loss::CrossEntropy, Targets::Classes(&[1])) >= 1e30);
-    assert_eq!(
-        sum(Loss::BinaryCrossEntropy, Targets::Values(&[1.0, 0.0])),
-        0.0
-    );
+    assert_eq!(sum(Loss::BinaryCrossEntropy, Targets::Values(&[1.0, 0.0])), 0.0);
 }
 
 #[test]
@@ -120,9 +97,7 @@ fn targets_that_do_not_fit_are_refused() {
     refused(Loss::MeanSquaredError, Targets::Values(&[0.0; 3]));
     refused(Loss::BinaryCrossEntropy, Targets::Classes(&[0, 0]));
     let empty = Tensor::zeros((0, 2), candle_core::DType::F32, &Device::Cpu).unwrap();
-    let error = Loss::CrossEntropy
-        .evaluate(&empty, Targets::Classes(&[]))
-        .unwrap_err();
+    let error = Loss::CrossEntropy.evaluate(&empty, Targets::Classes(&[])).unwrap_err();
     assert!(matches!(error, ModelError::EmptyBatch));
 }
 
@@ -186,26 +161,11 @@ fn adam_makes_the_steps_worked_by_hand() {
 fn settings_of_optimisers_out_of_range_are_refused() {
     for (text, part) in [
         ("kind = 'sgd'\nlearning_rate = 0.0", "`learning_rate` is 0"),
-        (
-            "kind = 'sgd'\nlearning_rate = nan",
-            "`learning_rate` is NaN",
-        ),
-        (
-            "kind = 'sgd'\nlearning_rate = inf",
-            "`learning_rate` is inf",
-        ),
-        (
-            "kind = 'sgd'\nlearning_rate = 1.0\nmomentum = 1.0",
-            "`momentum` is 1",
-        ),
-        (
-            "kind = 'sgd'\nlearning_rate = 1.0\nnesterov = true",
-            "`momentum` is 0",
-        ),
-        (
-            "kind = 'adam'\nlearning_rate = 1.0\nbeta2 = -0.1",
-            "`beta2` is -0.1",
-        ),
+        ("kind = 'sgd'\nlearning_rate = nan", "`learning_rate` is NaN"),
+        ("kind = 'sgd'\nlearning_rate = inf", "`learning_rate` is inf"),
+        ("kind = 'sgd'\nlearning_rate = 1.0\nmomentum = 1.0", "`momentum` is 1"),
+        ("kind = 'sgd'\nlearning_rate = 1.0\nnesterov = true", "`momentum` is 0"),
+        ("kind = 'adam'\nlearning_rate = 1.0\nbeta2 = -0.1", "`beta2` is -0.1"),
         (
             "kind = 'adamw'\nlearning_rate = 1.0\nweight_decay = -1.0",
             "`weight_decay` is -1",
@@ -215,10 +175,7 @@ fn settings_of_optimisers_out_of_range_are_refused() {
         let error = description.check().unwrap_err().to_string();
         assert!(error.contains(part), "`{part}` is not in: {error}");
     }
-    assert!(
-        toml::from_str::<OptimiserDescription>("kind = 'sgd'\nlearning_rate = 1.0\nbeta1 = 0.5")
-            .is_err()
-    );
+    assert!(toml::from_str::<OptimiserDescription>("kind = 'sgd'\nlearning_rate = 1.0\nbeta1 = 0.5").is_err());
 }
 
 #[test]
@@ -235,11 +192,7 @@ fn a_small_network_learns_exclusive_or() {
         .unwrap();
     let sgd = OptimiserDescription::sgd(0.5);
     let mut optimiser = Optimiser::new(&sgd, network.layout().parameter_count()).unwrap();
-    let input = Tensor::new(
-        &[[0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]],
-        &Device::Cpu,
-    )
-    .unwrap();
+    let input = Tensor::new(&[[0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &Device::Cpu).unwrap();
     let targets = Targets::Classes(&[0, 1, 1, 0]);
     for _ in 0..500 {
         network.zero_gradient();

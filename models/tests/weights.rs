@@ -39,15 +39,9 @@ fn weights_start_where_pytorch_starts_them() {
         ("3.weight", 1.0 / 3200f32.sqrt()),
         ("3.bias", 1.0 / 3200f32.sqrt()),
     ] {
-        let entry = layout
-            .parameters
-            .iter()
-            .find(|entry| entry.name == name)
-            .unwrap();
+        let entry = layout.parameters.iter().find(|entry| entry.name == name).unwrap();
         let values = &weights.parameters[entry.range()];
-        let largest = values
-            .iter()
-            .fold(0f32, |largest, value| largest.max(value.abs()));
+        let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
         assert!(
             largest <= bound && largest > 0.8 * bound,
             "{name}: {largest} of {bound}"
@@ -102,19 +96,11 @@ fn a_file_of_another_model_is_refused_and_says_why() {
     };
     let layout = model("preset = 'mlp'").layout().unwrap();
     let refused = |file: &[u8], part: &str| {
-        let error = Weights::from_safetensors(file, &layout)
-            .unwrap_err()
-            .to_string();
+        let error = Weights::from_safetensors(file, &layout).unwrap_err().to_string();
         assert!(error.contains(part), "`{part}` is not in: {error}");
     };
-    refused(
-        &file("preset = 'mlp'\nclasses = 4"),
-        "`5.weight` is [4, 200]",
-    );
-    refused(
-        &file("preset = 'logistic-regression'"),
-        "`1.weight` is [10, 784]",
-    );
+    refused(&file("preset = 'mlp'\nclasses = 4"), "`5.weight` is [4, 200]");
+    refused(&file("preset = 'logistic-regression'"), "`1.weight` is [10, 784]");
     refused(&file("preset = 'mcmahan-cnn'"), "the model has no tensor `");
     refused(b"not a safetensors file", "weights file");
     let mut whole = file("preset = 'mlp'");

@@ -68,10 +68,7 @@ impl Aggregator for WeightedMean {
                 parameters: mean(parameters),
                 buffers: mean(buffers),
             },
-            vectors: vectors
-                .into_iter()
-                .map(|(name, sums)| (name, mean(sums)))
-                .collect(),
+            vectors: vectors.into_iter().map(|(name, sums)| (name, mean(sums))).collect(),
             updates,
         })
     }
@@ -82,9 +79,7 @@ fn add(sums: &mut Vec<f64>, values: &[f32], weight: f64) {
     if sums.is_empty() {
         sums.extend(weighted);
     } else {
-        sums.iter_mut()
-            .zip(weighted)
-            .for_each(|(sum, value)| *sum += value);
+        sums.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
     }
 }
 

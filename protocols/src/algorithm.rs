@@ -81,11 +81,7 @@ pub trait LocalSteps {
     ///
     /// # Errors
     /// When the model cannot be run on the examples.
-    fn train(
-        &mut self,
-        start: &Weights,
-        correction: Option<Correction<'_>>,
-    ) -> Result<Trained, LocalError>;
+    fn train(&mut self, start: &Weights, correction: Option<Correction<'_>>) -> Result<Trained, LocalError>;
 
     /// The learning rate of the local optimiser.
     fn learning_rate(&self) -> f64;

@@ -15,9 +15,7 @@ pub struct ClientName(Arc<str>);
 
 /// A text that is no client name.
 #[derive(Debug, thiserror::Error, PartialEq)]
-#[error(
-    "{0:?} is not a client name: use 1 to 63 lower-case letters, digits and hyphens, not starting with a hyphen"
-)]
+#[error("{0:?} is not a client name: use 1 to 63 lower-case letters, digits and hyphens, not starting with a hyphen")]
 pub struct InvalidName(String);
 
 impl ClientName {
@@ -27,8 +25,7 @@ impl ClientName {
     /// When it is not 1 to 63 lower-case letters, digits and hyphens, or starts with a hyphen.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-        if name.is_empty() || name.len() > 63 || name.starts_with('-') || !name.bytes().all(allowed)
-        {
+        if name.is_empty() || name.len() > 63 || name.starts_with('-') || !name.bytes().all(allowed) {
             return Err(InvalidName(name.chars().take(80).collect()));
         }
         Ok(Self(name.into()))
@@ -59,9 +56,7 @@ impl ClientName {
 
 impl Ord for ClientName {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.parts()
-            .cmp(&other.parts())
-            .then_with(|| self.0.cmp(&other.0))
+        self.parts().cmp(&other.parts()).then_with(|| self.0.cmp(&other.0))
     }
 }
 
@@ -107,10 +102,7 @@ mod tests {
             .into();
         names.sort();
         let names: Vec<_> = names.iter().map(ClientName::as_str).collect();
-        assert_eq!(
-            names,
-            ["client-02", "client-2", "client-10", "clinic", "ward-1"]
-        );
+        assert_eq!(names, ["client-02", "client-2", "client-10", "clinic", "ward-1"]);
     }
 
     #[test]

@@ -25,11 +25,7 @@ impl Description {
         let all = self.partition.deal(dataset, self.clients, &mut random)?;
         let mut random = self.seed.stream(Purpose::Holdout);
         let (shares, held_out) = all.split_holdout(self.evaluation.holdout, &mut random)?;
-        Ok(Dealt {
-            all,
-            shares,
-            held_out,
-        })
+        Ok(Dealt { all, shares, held_out })
     }
 
     /// Leaves all of `dataset` to one client, whose own data it is; what it holds out depends on its name, not on who
@@ -41,10 +37,6 @@ impl Description {
         let mut random = self.seed.client_stream(Purpose::Holdout, 0, client);
         let all = PartitionDescription::Iid {}.deal(dataset, 1, &mut random)?;
         let (shares, held_out) = all.split_holdout(self.evaluation.holdout, &mut random)?;
-        Ok(Dealt {
-            all,
-            shares,
-            held_out,
-        })
+        Ok(Dealt { all, shares, held_out })
     }
 }

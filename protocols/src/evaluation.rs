@@ -29,9 +29,7 @@ impl Batch {
         dataset.gather_inputs(examples, &mut self.inputs);
         match dataset.targets() {
             Targets::Classes { .. } => dataset.gather_classes(examples, &mut self.classes)?,
-            Targets::MultiLabel { .. } | Targets::Values { .. } => {
-                dataset.gather_values(examples, &mut self.values)?
-            }
+            Targets::MultiLabel { .. } | Targets::Values { .. } => dataset.gather_values(examples, &mut self.values)?,
         }
         let shape: Vec<usize> = [&[examples.len()], dataset.example_shape()].concat();
         Ok(Tensor::from_slice(&self.inputs, shape, &Device::Cpu).map_err(ModelError::from)?)
@@ -41,9 +39,7 @@ impl Batch {
     pub fn targets(&self, dataset: &Dataset) -> models::Targets<'_> {
         match dataset.targets() {
             Targets::Classes { .. } => models::Targets::Classes(&self.classes),
-            Targets::MultiLabel { .. } | Targets::Values { .. } => {
-                models::Targets::Values(&self.values)
-            }
+            Targets::MultiLabel { .. } | Targets::Values { .. } => models::Targets::Values(&self.values),
         }
     }
 }

@@ -16,9 +16,7 @@ mod client_name;
 mod dealing;
 mod seed;
 
-pub use algorithm::{
-    Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors,
-};
+pub use algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors};
 pub use client_name::{ClientName, InvalidName};
 pub use dealing::Dealt;
 pub use description::Description;

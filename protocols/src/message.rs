@@ -150,11 +150,7 @@ impl Broadcast {
         if !self.weights.buffers.is_empty() {
             headers.push(header("buffers", &self.weights.buffers));
         }
-        headers.extend(
-            self.vectors
-                .iter()
-                .map(|(name, values)| header(name, values)),
-        );
+        headers.extend(self.vectors.iter().map(|(name, values)| header(name, values)));
         headers
     }
 
@@ -173,11 +169,7 @@ impl Broadcast {
     }
 
     /// The broadcast that `sections` are, for a model of this layout; `None` when they cannot be one.
-    pub fn from_sections(
-        sections: Vec<Section>,
-        layout: &Layout,
-        algorithm: &dyn Algorithm,
-    ) -> Option<Self> {
+    pub fn from_sections(sections: Vec<Section>, layout: &Layout, algorithm: &dyn Algorithm) -> Option<Self> {
         let mut weights = Weights {
             parameters: Vec::new(),
             buffers: Vec::new(),
@@ -190,9 +182,7 @@ impl Broadcast {
             match name.as_str() {
                 "parameters" => weights.parameters = values,
                 "buffers" => weights.buffers = values,
-                other if algorithm.broadcast_vectors().contains(&other) => {
-                    drop(vectors.insert(name, values))
-                }
+                other if algorithm.broadcast_vectors().contains(&other) => drop(vectors.insert(name, values)),
                 _ => return None,
             }
         }

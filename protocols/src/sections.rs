@@ -174,10 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn section() -> impl Strategy<Value = Section> {
-        let f32s = prop::collection::vec(
-            any::<f32>().prop_filter("comparable", |v| !v.is_nan()),
-            0..40,
-        );
+        let f32s = prop::collection::vec(any::<f32>().prop_filter("comparable", |v| !v.is_nan()), 0..40);
         let f32s = f32s.prop_map(|values| (false, values));
         let bf16s = prop::collection::vec(-1e6f32..1e6, 0..40).prop_map(|values| (true, values));
         prop_oneof![f32s, bf16s].prop_map(|(narrow, values)| Section {

@@ -115,30 +115,17 @@ pub fn expected_sections(
     };
     let mut sections = vec![section("parameters", encoding, parameters)];
     if layout.buffer_count() > 0 {
-        sections.push(section(
-            "buffers",
-            Encoding::F32,
-            layout.buffer_count() as u64,
-        ));
+        sections.push(section("buffers", Encoding::F32, layout.buffer_count() as u64));
     }
     let mut vectors = algorithm.update_vectors().to_vec();
     vectors.sort_unstable();
-    sections.extend(
-        vectors
-            .into_iter()
-            .map(|name| section(name, Encoding::F32, parameters)),
-    );
+    sections.extend(vectors.into_iter().map(|name| section(name, Encoding::F32, parameters)));
     sections
 }
 
 impl SealedUpdate {
     /// Puts an update on its way.
-    pub fn seal(
-        update: Update,
-        filters: &[FilterDescription],
-        global: &Weights,
-        random: &mut ChaCha8Rng,
-    ) -> Self {
+    pub fn seal(update: Update, filters: &[FilterDescription], global: &Weights, random: &mut ChaCha8Rng) -> Self {
         let Update {
             trained:
                 Trained {
@@ -157,17 +144,9 @@ impl SealedUpdate {
         if !weights.buffers.is_empty() {
             sections.push(Section::new("buffers", weights.buffers));
         }
-        sections.extend(
-            vectors
-                .into_iter()
-                .map(|(name, values)| Section::new(name, values)),
-        );
+        sections.extend(vectors.into_iter().map(|(name, values)| Section::new(name, values)));
         Self {
-            report: TrainingReport {
-                examples,
-                steps,
-                loss,
-            },
+            report: TrainingReport { examples, steps, loss },
             sections,
         }
     }
@@ -183,19 +162,8 @@ impl SealedUpdate {
         global: &Weights,
     ) -> Result<Update, Rejection> {
         check_report(&self.report)?;
-        check_headers(
-            expected,
-            &self
-                .sections
-                .iter()
-                .map(Section::header)
-                .collect::<Vec<_>>(),
-        )?;
-        if let Some(section) = self
-            .sections
-            .iter()
-            .find(|section| !section.values.is_finite())
-        {
+        check_headers(expected, &self.sections.iter().map(Section::header).collect::<Vec<_>>())?;
+        if let Some(section) = self.sections.iter().find(|section| !section.values.is_finite()) {
             return Err(Rejection::NotFinite(section.name.clone()));
         }
         let mut weights = Weights {
@@ -217,21 +185,14 @@ impl SealedUpdate {
                 ("buffers", Values::F32(values)) => weights.buffers = values,
                 (_, Values::F32(values)) => drop(update_vectors.insert(name, values)),
                 (_, other) => {
-                    return Err(Rejection::WrongShape(format!(
-                        "{name} is {:?}",
-                        other.encoding()
-                    )));
+                    return Err(Rejection::WrongShape(format!("{name} is {:?}", other.encoding())));
                 }
             }
         }
         if !weights.parameters.iter().all(|value| value.is_finite()) {
             return Err(Rejection::NotFinite("parameters".into()));
         }
-        let TrainingReport {
-            examples,
-            steps,
-            loss,
-        } = self.report;
+        let TrainingReport { examples, steps, loss } = self.report;
         Ok(Update {
             trained: Trained {
                 weights,
@@ -252,20 +213,14 @@ const MOST_EXAMPLES: u64 = 1 << 29;
 /// # Errors
 /// When it cannot be true.
 pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
-    let TrainingReport {
-        examples,
-        steps,
-        loss,
-    } = *report;
+    let TrainingReport { examples, steps, loss } = *report;
     if examples >= MOST_EXAMPLES {
         return Err(Rejection::ImpossibleReport(format!(
             "{examples} examples; at most {MOST_EXAMPLES} count"
         )));
     }
     if examples == 0 && steps > 0 {
-        return Err(Rejection::ImpossibleReport(format!(
-            "{steps} steps on no examples"
-        )));
+        return Err(Rejection::ImpossibleReport(format!("{steps} steps on no examples")));
     }
     match loss {
         Some(loss) if !loss.is_finite() => Err(Rejection::NotFinite("the training loss".into())),
@@ -277,10 +232,7 @@ pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
 ///
 /// # Errors
 /// When a section is missing, unexpected, or of another length or encoding than assigned.
-pub fn check_headers(
-    expected: &[SectionHeader],
-    announced: &[SectionHeader],
-) -> Result<(), Rejection> {
+pub fn check_headers(expected: &[SectionHeader], announced: &[SectionHeader]) -> Result<(), Rejection> {
     // A peer's words are cut short: they go into records and answers.
     let describe = |header: &SectionHeader| {
         let name: String = header.name.escape_debug().take(64).collect();

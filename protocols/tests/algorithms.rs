@@ -22,19 +22,11 @@ struct Quadratic {
 }
 
 impl LocalSteps for Quadratic {
-    fn train(
-        &mut self,
-        start: &Weights,
-        mut correction: Option<Correction<'_>>,
-    ) -> Result<Trained, LocalError> {
+    fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
         let mut weights = start.clone();
         for _ in 0..self.steps {
             let w = &mut weights.parameters;
-            let mut gradient: Vec<f32> = w
-                .iter()
-                .zip(&self.target)
-                .map(|(w, target)| w - target)
-                .collect();
+            let mut gradient: Vec<f32> = w.iter().zip(&self.target).map(|(w, target)| w - target).collect();
             if let Some(correct) = &mut correction {
                 correct(w, &mut gradient);
             }
@@ -183,12 +175,7 @@ fn the_median_agrees_with_three_rounds_worked_by_hand() {
     let mut clients = [0.0, 2.0, 100.0].map(|target| (client(target), Vectors::new()));
     let mut state = state(&[4.0]);
     for x in [3.0, 2.5, 2.25] {
-        round(
-            &Median {},
-            &mut state,
-            &mut clients,
-            Federation { clients: 3 },
-        );
+        round(&Median {}, &mut state, &mut clients, Federation { clients: 3 });
         assert_eq!(state.weights.parameters, [x]);
     }
 }
@@ -197,12 +184,7 @@ fn the_median_agrees_with_three_rounds_worked_by_hand() {
 fn the_median_of_an_even_count_is_the_mean_of_the_middle_two() {
     let mut clients = [0.0, 2.0, 6.0, 1000.0].map(|target| (client(target), Vectors::new()));
     let mut state = state(&[0.0]);
-    round(
-        &Median {},
-        &mut state,
-        &mut clients,
-        Federation { clients: 4 },
-    );
+    round(&Median {}, &mut state, &mut clients, Federation { clients: 4 });
     assert_eq!(state.weights.parameters, [2.0]);
 }
 
@@ -244,17 +226,10 @@ fn bits(algorithm: &dyn Algorithm, targets: &[f32], rounds: usize) -> Vec<u32> {
             algorithm,
             &mut state,
             &mut clients,
-            Federation {
-                clients: targets.len(),
-            },
+            Federation { clients: targets.len() },
         );
     }
-    state
-        .weights
-        .parameters
-        .iter()
-        .map(|value| value.to_bits())
-        .collect()
+    state.weights.parameters.iter().map(|value| value.to_bits()).collect()
 }
 
 proptest! {

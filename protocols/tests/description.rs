@@ -32,10 +32,7 @@ fn every_key_that_the_example_comments_out_is_a_key() {
     let mut table = String::new();
     for line in EXAMPLE.lines() {
         let text = line.trim_start_matches("# ");
-        if let Some(name) = text
-            .strip_prefix('[')
-            .and_then(|text| text.split(']').next())
-        {
+        if let Some(name) = text.strip_prefix('[').and_then(|text| text.split(']').next()) {
             table = name.trim_start_matches('[').to_owned();
         } else if let (true, Some((key, rest))) = (line.starts_with("# "), text.split_once(" = ")) {
             let value = rest.split(" #").next().unwrap().trim();
@@ -47,8 +44,7 @@ fn every_key_that_the_example_comments_out_is_a_key() {
             if key.starts_with("data.") || key.starts_with("model") || table == "filters" {
                 continue;
             }
-            read(EXAMPLE, &[&format!("{key}={value}")])
-                .unwrap_or_else(|error| panic!("{key}: {error}"));
+            read(EXAMPLE, &[&format!("{key}={value}")]).unwrap_or_else(|error| panic!("{key}: {error}"));
         }
     }
 }
@@ -79,21 +75,14 @@ fn what_is_written_out_reads_back_the_same() {
     ];
     for set in sets {
         let description = read(SMALLEST, set).unwrap();
-        assert_eq!(
-            read(&description.to_toml(), &[]).as_ref(),
-            Ok(&description),
-            "{set:?}"
-        );
+        assert_eq!(read(&description.to_toml(), &[]).as_ref(), Ok(&description), "{set:?}");
     }
 }
 
 #[test]
 fn overrides_reach_into_tables_that_are_not_there_yet() {
     let description = read(SMALLEST, &["cohort.quorum=0.9", "name=a name"]).unwrap();
-    assert_eq!(
-        (description.cohort.quorum, description.name.as_str()),
-        (0.9, "a name")
-    );
+    assert_eq!((description.cohort.quorum, description.name.as_str()), (0.9, "a name"));
 }
 
 #[test]
@@ -118,19 +107,12 @@ fn a_missing_key_is_named() {
 #[test]
 fn text_that_is_no_toml_is_refused_with_its_place() {
     let error = read("rounds = \nclients = 1", &[]).unwrap_err();
-    assert!(
-        error.contains("not valid TOML") && error.contains("line 1"),
-        "{error}"
-    );
+    assert!(error.contains("not valid TOML") && error.contains("line 1"), "{error}");
 }
 
 #[test]
 fn several_mistakes_are_listed_at_once() {
-    let error = read(
-        SMALLEST,
-        &["rounds=0", "cohort.quorum=2.0", "training.batch_size=0"],
-    )
-    .unwrap_err();
+    let error = read(SMALLEST, &["rounds=0", "cohort.quorum=2.0", "training.batch_size=0"]).unwrap_err();
     for key in ["rounds", "cohort.quorum", "training.batch_size"] {
         assert!(error.contains(key), "{key} is not in: {error}");
     }

@@ -127,10 +127,7 @@ impl Simulation<'_> {
     /// The first weights, where they lie, and a trainer for each worker.
     fn build(&self, workers: usize) -> Result<(Weights, Layout, Vec<Trainer>), ModelError> {
         let model = &self.description.model;
-        let initial = Weights::initial(
-            model,
-            &mut self.description.seed.stream(Purpose::Initialisation),
-        )?;
+        let initial = Weights::initial(model, &mut self.description.seed.stream(Purpose::Initialisation))?;
         let trainer = |_| Network::new(model, &candle_core::Device::Cpu).map(Trainer::new);
         Ok((
             initial,
@@ -151,14 +148,7 @@ impl Simulation<'_> {
                     mut kept,
                 } => {
                     let examples = self.examples(self.shares, &client);
-                    let trained = trainer.train(
-                        &self.description,
-                        &client,
-                        round,
-                        &broadcast,
-                        examples,
-                        &mut kept,
-                    );
+                    let trained = trainer.train(&self.description, &client, round, &broadcast, examples, &mut kept);
                     Done::Trained {
                         client,
                         round,
@@ -174,11 +164,7 @@ impl Simulation<'_> {
                 } => {
                     let examples = self.examples(self.held_out, &client);
                     let result = trainer.evaluate(&self.description, &broadcast.weights, examples);
-                    Done::Evaluated {
-                        client,
-                        round,
-                        result,
-                    }
+                    Done::Evaluated { client, round, result }
                 }
                 Job::Test {
                     round,
@@ -186,11 +172,7 @@ impl Simulation<'_> {
                     broadcast,
                 } => {
                     let result = self.test_chunk(&mut trainer, &broadcast, chunk);
-                    Done::Tested {
-                        round,
-                        chunk,
-                        result,
-                    }
+                    Done::Tested { round, chunk, result }
                 }
             };
             if results.send(done).is_err() {
@@ -200,21 +182,14 @@ impl Simulation<'_> {
     }
 
     fn examples<'a>(&'a self, partition: &'a Partition, client: &ClientName) -> Examples<'a> {
-        let indices = client
-            .number()
-            .filter(|&number| number < partition.clients());
+        let indices = client.number().filter(|&number| number < partition.clients());
         Examples {
             dataset: self.train,
             indices: indices.map_or(&[], |number| partition.client(number)),
         }
     }
 
-    fn test_chunk(
-        &self,
-        trainer: &mut Trainer,
-        broadcast: &Broadcast,
-        chunk: usize,
-    ) -> Result<Evaluation, LocalError> {
+    fn test_chunk(&self, trainer: &mut Trainer, broadcast: &Broadcast, chunk: usize) -> Result<Evaluation, LocalError> {
         let Some(dataset) = self.test else {
             return Ok(Evaluation::default());
         };
@@ -336,23 +311,12 @@ impl<'a> Driver<'a> {
                 round,
                 inspector,
             } => {
-                let offered = self
-                    .offered
-                    .get_mut(&client)
-                    .and_then(|(update, _)| update.take());
+                let offered = self.offered.get_mut(&client).and_then(|(update, _)| update.take());
                 let nothing = || Rejection::TransferFailed("nothing was offered".into());
-                let update = offered
-                    .ok_or_else(nothing)
-                    .and_then(|update| inspector.open(update));
-                events.push_back(Event::Received {
-                    client,
-                    round,
-                    update,
-                });
+                let update = offered.ok_or_else(nothing).and_then(|update| inspector.open(update));
+                events.push_back(Event::Received { client, round, update });
             }
-            Action::Answer {
-                client, verdict, ..
-            } => {
+            Action::Answer { client, verdict, .. } => {
                 if let Some((_, kept)) = self.offered.remove(&client) {
                     self.outstanding -= 1;
                     if verdict.is_ok() && !kept.is_empty() {
@@ -398,9 +362,7 @@ impl<'a> Driver<'a> {
                 *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
             self.outstanding += 1;
-            self.jobs
-                .send(job)
-                .map_err(|_| SimulationError::WorkerEnded)?;
+            self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
         }
         Ok(())
     }
@@ -414,11 +376,7 @@ impl<'a> Driver<'a> {
                 result: Ok((update, kept)),
             } => {
                 self.answered += 1;
-                let sections: Vec<_> = update
-                    .sections
-                    .iter()
-                    .map(|section| section.header())
-                    .collect();
+                let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
                 let bytes = selvedge_protocols::sections::packed_bytes(&sections).unwrap_or(0);
                 let report = update.report;
                 self.offered.insert(client.clone(), (Some(update), kept));
@@ -461,11 +419,7 @@ impl<'a> Driver<'a> {
                     reason: error.to_string(),
                 })
             }
-            Done::Tested {
-                round,
-                chunk,
-                result,
-            } => {
+            Done::Tested { round, chunk, result } => {
                 self.outstanding -= 1;
                 self.tested[chunk] = Some(result?);
                 let all: Option<Vec<_>> = self.tested.iter().copied().collect();

@@ -53,11 +53,7 @@ impl Certs {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let now = SystemTime::now();
         let existing = |force| {
-            if force {
-                Existing::Replace
-            } else {
-                Existing::Keep
-            }
+            if force { Existing::Replace } else { Existing::Keep }
         };
         match self.command {
             Command::New {

@@ -53,9 +53,7 @@ impl Coordinator {
             Some(base.join(folder))
         });
         let certs = certs.ok_or_else(|| {
-            Failure::system(
-                "no certificates: name their folder with --certs (`selvedge certs new` makes them)",
-            )
+            Failure::system("no certificates: name their folder with --certs (`selvedge certs new` makes them)")
         })?;
         let credentials = Credentials::from_folder(&certs, COORDINATOR, SystemTime::now())?;
 

@@ -64,10 +64,9 @@ impl Data {
                 let description = changes.read(file.as_deref())?;
                 let split = description.data.load(&base(file.as_deref()))?;
                 let mut random = description.seed.stream(Purpose::Partition);
-                let partition =
-                    description
-                        .partition
-                        .deal(&split.train, description.clients, &mut random)?;
+                let partition = description
+                    .partition
+                    .deal(&split.train, description.clients, &mut random)?;
                 print(describe(&split.train, &partition, ROWS));
             }
         }

@@ -54,13 +54,7 @@ macro_rules! coded {
     };
 }
 
-coded!(
-    DescriptionError,
-    DataError,
-    ResultsError,
-    WireError,
-    ClientError
-);
+coded!(DescriptionError, DataError, ResultsError, WireError, ClientError);
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {

@@ -25,9 +25,7 @@ impl Init {
             .map_err(|error| Failure::system(format!("{file}: cannot be created: {error}")))?;
         new.write_all(EXAMPLE.as_bytes())
             .map_err(|error| Failure::system(format!("{file}: cannot be written: {error}")))?;
-        print(format_args!(
-            "{file} is written; run it with: selvedge simulate {file}"
-        ));
+        print(format_args!("{file} is written; run it with: selvedge simulate {file}"));
         Ok(ExitCode::SUCCESS)
     }
 }

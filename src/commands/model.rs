@@ -29,11 +29,7 @@ enum Command {
 
 impl Model {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let Command::Show {
-            file,
-            preset,
-            changes,
-        } = self.command;
+        let Command::Show { file, preset, changes } = self.command;
         let model = match preset {
             Some(preset) => preset.describe(&[1, 28, 28], 10),
             None => changes.read(file.as_deref())?.model,

@@ -44,9 +44,7 @@ impl Changes {
 
 /// The folder that paths in a description are relative to: the one that the description is in.
 pub(crate) fn base(file: Option<&Path>) -> PathBuf {
-    file.and_then(Path::parent)
-        .map(Path::to_owned)
-        .unwrap_or_default()
+    file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default()
 }
 
 /// Where results go, and what is said meanwhile.
@@ -86,19 +84,12 @@ impl Output {
             let accuracy = summary
                 .test_accuracy
                 .map(|accuracy| format!(", test accuracy {accuracy:.4}"));
-            let (rounds, accuracy, seconds) = (
-                summary.rounds,
-                accuracy.unwrap_or_default(),
-                summary.seconds,
-            );
+            let (rounds, accuracy, seconds) = (summary.rounds, accuracy.unwrap_or_default(), summary.seconds);
             print(format_args!(
                 "{ended} after {rounds} rounds and {seconds:.1} s{accuracy}"
             ));
             let report = folder.join("report.html");
-            print(format_args!(
-                "model, rounds and report are saved: {}",
-                report.display()
-            ));
+            print(format_args!("model, rounds and report are saved: {}", report.display()));
         }
         Ok(match summary.outcome {
             Outcome::Completed => ExitCode::SUCCESS,

@@ -1,8 +1,6 @@
 //! `selvedge simulate`: a whole federation in this process.
 
-use std::{
-    io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant,
-};
+use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant};
 
 use clap::Args;
 use crossbeam_channel::bounded;

@@ -166,14 +166,8 @@ impl Federation {
     }
 
     /// Sends agents of these numbers out.
-    pub(crate) fn agents(
-        &self,
-        address: &str,
-        numbers: impl IntoIterator<Item = usize>,
-    ) -> Vec<Sent> {
-        let agents = numbers
-            .into_iter()
-            .map(|number| self.agent(address, number));
+    pub(crate) fn agents(&self, address: &str, numbers: impl IntoIterator<Item = usize>) -> Vec<Sent> {
+        let agents = numbers.into_iter().map(|number| self.agent(address, number));
         agents.map(send).collect()
     }
 }

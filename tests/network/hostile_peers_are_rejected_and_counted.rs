@@ -28,12 +28,7 @@ enum Lie {
 }
 
 /// An update of zeros, but for the lie.
-fn offer(
-    lie: Lie,
-    round: u32,
-    description: &Description,
-    store: &BlobStore,
-) -> (ToCoordinator, Option<Held>) {
+fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> (ToCoordinator, Option<Held>) {
     let layout = description.model.layout().unwrap();
     let expected = expected_sections(&layout, &*description.algorithm, &description.filters);
     let mut values = vec![0.0; layout.parameter_count()];
@@ -77,20 +72,10 @@ fn offer(
 }
 
 /// Answers every task with a lie, and gives what the coordinator said to it.
-async fn lie(
-    address: String,
-    credentials: Credentials,
-    lie: Lie,
-) -> Vec<(u32, Result<(), Rejection>)> {
-    let (link, mut control) = connect(&address, &credentials, Limits::default())
-        .await
-        .unwrap();
+async fn lie(address: String, credentials: Credentials, lie: Lie) -> Vec<(u32, Result<(), Rejection>)> {
+    let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
     let software = "a liar".into();
-    control
-        .writer
-        .write(&ToCoordinator::Join { software })
-        .await
-        .unwrap();
+    control.writer.write(&ToCoordinator::Join { software }).await.unwrap();
     let welcome = control.reader.read::<ToClient>().await.unwrap();
     let ToClient::Welcome { description, .. } = welcome else {
         panic!("{welcome:?}");
@@ -170,10 +155,7 @@ async fn run_with(lie_: Lie) -> (Run, Vec<(u32, Result<(), Rejection>)>) {
     assert_eq!(run.outcome, Outcome::Completed);
     assert_eq!(run.records.len(), 2);
     for record in &run.records {
-        assert!(
-            record.applied && record.test_accuracy.is_some(),
-            "{record:?}"
-        );
+        assert!(record.applied && record.test_accuracy.is_some(), "{record:?}");
     }
     (run, liar.await.unwrap())
 }
@@ -222,10 +204,7 @@ async fn is_turned_down(lie: Lie, code: &str) {
         assert!(record.failed.is_empty(), "{record:?}");
         assert_eq!(record.stray, BTreeMap::from([(code.to_owned(), 1)]));
     }
-    let turned_down: Vec<_> = answers
-        .iter()
-        .filter_map(|(_, answer)| answer.as_ref().err())
-        .collect();
+    let turned_down: Vec<_> = answers.iter().filter_map(|(_, answer)| answer.as_ref().err()).collect();
     assert_eq!(turned_down.len(), 2, "{answers:?}");
     assert!(turned_down.iter().all(|reason| reason.code() == code));
     assert_eq!(answers.len(), 4, "{answers:?}");

@@ -16,10 +16,7 @@ fn an_interrupted_coordinator_saves_what_there_is_and_tells_its_clients() {
     for client in clients {
         let (status, said) = client.end();
         assert!(status.success(), "{said}");
-        assert!(
-            said.contains("the run is over: the coordinator was stopped"),
-            "{said}"
-        );
+        assert!(said.contains("the run is over: the coordinator was stopped"), "{said}");
     }
     let results = federation.path().join("results");
     let summary = fs::read_to_string(results.join("summary.json")).unwrap();

@@ -30,9 +30,7 @@ fn steps_for(time: Duration) -> u32 {
 }
 
 fn steps(steps: u32) -> String {
-    format!(
-        "training={{ steps = {steps}, batch_size = 4, optimiser = {{ kind = \"sgd\", learning_rate = 0.01 }} }}"
-    )
+    format!("training={{ steps = {steps}, batch_size = 4, optimiser = {{ kind = \"sgd\", learning_rate = 0.01 }} }}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,11 +86,7 @@ async fn a_client_killed_in_a_round_costs_its_update_and_can_come_back() {
         (2, 2, true),
         "{second:?}"
     );
-    let back = run
-        .records
-        .iter()
-        .skip(2)
-        .find(|record| record.completed == 3);
+    let back = run.records.iter().skip(2).find(|record| record.completed == 3);
     assert!(back.unwrap().failed.is_empty(), "{back:?}");
 }
 
@@ -162,7 +156,8 @@ async fn clients_that_come_before_the_coordinator_wait_for_it() {
 }
 
 /// A model of 16 MiB.
-const LARGE: &str = "model={ input = [4], layers = [{ kind = \"dense\", units = 524288 }, { kind = \"dense\", units = 3 }] }";
+const LARGE: &str =
+    "model={ input = [4], layers = [{ kind = \"dense\", units = 524288 }, { kind = \"dense\", units = 3 }] }";
 const LARGE_BYTES: u64 = 16 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -204,25 +199,16 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
     let federation = Federation::new(&set);
     let (listener, address) = federation.listen();
     let layout = federation.description.model.layout().unwrap();
-    let sections = [Section::new(
-        "parameters",
-        vec![0.5; layout.parameter_count()],
-    )];
+    let sections = [Section::new("parameters", vec![0.5; layout.parameter_count()])];
     let store = BlobStore::new(2 * LARGE_BYTES);
     let held = store.hold(pack(&sections).into()).unwrap();
     let client = async {
         let mut sent = Vec::new();
         for cut in [true, false] {
             let credentials = federation.credentials("client-0");
-            let (link, mut control) = connect(&address, &credentials, Limits::default())
-                .await
-                .unwrap();
+            let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
             let software = "cut off".into();
-            control
-                .writer
-                .write(&ToCoordinator::Join { software })
-                .await
-                .unwrap();
+            control.writer.write(&ToCoordinator::Join { software }).await.unwrap();
             let talk = async {
                 loop {
                     match control.reader.read::<ToClient>().await.unwrap() {

@@ -20,25 +20,14 @@ fn a_coordinator_and_five_client_processes() {
     for client in clients {
         let (status, said) = client.end();
         assert!(status.success(), "{said}");
-        assert!(
-            said.contains("the run is over: all rounds are done"),
-            "{said}"
-        );
+        assert!(said.contains("the run is over: all rounds are done"), "{said}");
     }
     let (status, said) = coordinator.end();
     assert!(status.success(), "{said}");
     assert!(said.contains("round 3/3: 5 of 5 clients"), "{said}");
     let path = federation.path();
-    assert_eq!(
-        weights(&path.join("served")),
-        weights(&path.join("simulated"))
-    );
-    for file in [
-        "description.toml",
-        "rounds.jsonl",
-        "model.safetensors",
-        "report.html",
-    ] {
+    assert_eq!(weights(&path.join("served")), weights(&path.join("simulated")));
+    for file in ["description.toml", "rounds.jsonl", "model.safetensors", "report.html"] {
         assert!(path.join("served").join(file).exists(), "{file}");
     }
 }

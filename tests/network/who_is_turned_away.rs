@@ -38,11 +38,7 @@ async fn another_authoritys_client_gives_up_and_the_run_goes_on() {
         "{error}"
     );
     all_finished(agents).await;
-    assert!(
-        run.notices[0].contains("was turned away"),
-        "{:?}",
-        run.notices
-    );
+    assert!(run.notices[0].contains("was turned away"), "{:?}", run.notices);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,32 +47,22 @@ async fn who_does_not_begin_by_joining_or_says_nonsense_later_is_cut_off_alone()
     let (listener, address) = federation.listen();
     let misbehave = async {
         let credentials = federation.credentials("client-1");
-        let (link, mut control) = connect(&address, &credentials, Limits::default())
-            .await
-            .unwrap();
+        let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
         control.writer.write(&ToCoordinator::Leave).await.unwrap();
         let first = link.closed().await.to_string();
-        let (link, mut control) = connect(&address, &credentials, Limits::default())
-            .await
-            .unwrap();
+        let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
         let join = ToCoordinator::Join {
             software: "nonsense".into(),
         };
         control.writer.write(&join).await.unwrap();
-        assert!(matches!(
-            control.reader.read().await.unwrap(),
-            ToClient::Welcome { .. }
-        ));
+        assert!(matches!(control.reader.read().await.unwrap(), ToClient::Welcome { .. }));
         control.writer.write(&vec![u64::MAX; 4]).await.unwrap();
         let second = link.closed().await.to_string();
         (first, second, federation.agents(&address, 0..3))
     };
     let serving = federation.serve(listener, pending(), |_| {});
     let ((first, second, agents), run) = tokio::join!(misbehave, serving);
-    assert!(
-        first.contains("its first message was not that it joins"),
-        "{first}"
-    );
+    assert!(first.contains("its first message was not that it joins"), "{first}");
     assert!(second.contains("cannot be read"), "{second}");
     all_finished(agents).await;
     assert!(run.records.iter().all(|record| record.completed == 3));

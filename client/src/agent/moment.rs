@@ -66,14 +66,9 @@ pub enum Moment {
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Joined {
-                name,
-                rounds,
-                examples,
-            } => write!(
-                f,
-                "joined {name:?}: {rounds} rounds; {examples} examples here"
-            ),
+            Self::Joined { name, rounds, examples } => {
+                write!(f, "joined {name:?}: {rounds} rounds; {examples} examples here")
+            }
             Self::Begun {
                 round,
                 task: Task::Train,

@@ -47,10 +47,7 @@ impl Session<'_> {
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Parted, AgentError> {
         let software = SOFTWARE.into();
-        control
-            .writer
-            .write(&ToCoordinator::Join { software })
-            .await?;
+        control.writer.write(&ToCoordinator::Join { software }).await?;
         let welcome = select! {
             welcome = timeout(IDLE, control.reader.read()) => welcome,
             () = stop.as_mut() => return Ok(Parted::Stopped),
@@ -96,10 +93,7 @@ impl Session<'_> {
         work: &mut Work,
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Parted, AgentError> {
-        let Control {
-            mut reader,
-            mut writer,
-        } = control;
+        let Control { mut reader, mut writer } = control;
         let store = work.store();
         let mut serving = pin!(serve_blobs(self.link, &store));
         loop {

@@ -94,21 +94,11 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn begin(
-        agent: &Agent,
-        client: &ClientName,
-        id: String,
-        description: &str,
-    ) -> Result<Self, AgentError> {
+    pub(super) fn begin(agent: &Agent, client: &ClientName, id: String, description: &str) -> Result<Self, AgentError> {
         let description = Description::parse(description, "the coordinator's description", &[])?;
         let layout = description.model.layout()?;
         let holding = agent.supply.holding(&description, client)?;
-        let kept = Kept::open(
-            agent.state.as_deref(),
-            &id,
-            client,
-            layout.parameter_count(),
-        )?;
+        let kept = Kept::open(agent.state.as_deref(), &id, client, layout.parameter_count())?;
         let run = Run {
             description,
             client: client.clone(),
@@ -215,9 +205,7 @@ impl Work {
     /// The most bytes that a broadcast of this run may have.
     fn largest(&self) -> u64 {
         let Run {
-            description,
-            layout,
-            ..
+            description, layout, ..
         } = &*self.run;
         let parameters = layout.parameter_count();
         let vectors = description.algorithm.broadcast_vectors();
@@ -261,11 +249,7 @@ impl Work {
                     self.partial.get_or_insert(partial);
                 }
             }
-            Ok(Done::Worked {
-                round,
-                task,
-                result,
-            }) => {
+            Ok(Done::Worked { round, task, result }) => {
                 self.working = None;
                 answer = self.worked(round, task, result, observe)?;
             }
@@ -342,9 +326,7 @@ impl Work {
                 });
                 is_asked.then(|| update.offer())
             }
-            Ok(Outcome::Evaluated(evaluation)) => {
-                is_asked.then_some(ToCoordinator::Evaluated { round, evaluation })
-            }
+            Ok(Outcome::Evaluated(evaluation)) => is_asked.then_some(ToCoordinator::Evaluated { round, evaluation }),
             Err(reason) => is_asked.then(|| failed(round, reason)),
         })
     }
@@ -368,11 +350,7 @@ impl Work {
         });
     }
 
-    pub(super) fn accepted(
-        &mut self,
-        round: u32,
-        observe: &mut (dyn FnMut(Moment) + Send),
-    ) -> Result<(), AgentError> {
+    pub(super) fn accepted(&mut self, round: u32, observe: &mut (dyn FnMut(Moment) + Send)) -> Result<(), AgentError> {
         self.kept.accept(round)?;
         if self.withdraw(round) {
             observe(Moment::Accepted { round });
@@ -380,12 +358,7 @@ impl Work {
         Ok(())
     }
 
-    pub(super) fn rejected(
-        &mut self,
-        round: u32,
-        reason: Rejection,
-        observe: &mut (dyn FnMut(Moment) + Send),
-    ) {
+    pub(super) fn rejected(&mut self, round: u32, reason: Rejection, observe: &mut (dyn FnMut(Moment) + Send)) {
         // A second answer that is turned down says nothing about the first.
         if reason != Rejection::Duplicate {
             self.withdraw(round);
@@ -398,8 +371,7 @@ impl Work {
         let is_its = |update: &Update| update.round == round;
         let withdrawn = self.update.take_if(|update| is_its(update)).is_some();
         if withdrawn {
-            self.assignment
-                .take_if(|assignment| assignment.is(round, Task::Train));
+            self.assignment.take_if(|assignment| assignment.is(round, Task::Train));
         }
         withdrawn
     }
@@ -418,16 +390,10 @@ impl Update {
 
 impl Run {
     /// Does what was asked; what went wrong is for a person.
-    fn work(
-        &self,
-        assignment: &Assignment,
-        bytes: &[u8],
-        mut kept: Vectors,
-    ) -> Result<Outcome, String> {
+    fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
         let description = &self.description;
-        let broadcast = unpack(&assignment.sections, bytes).and_then(|sections| {
-            Broadcast::from_sections(sections, &self.layout, &*description.algorithm)
-        });
+        let broadcast = unpack(&assignment.sections, bytes)
+            .and_then(|sections| Broadcast::from_sections(sections, &self.layout, &*description.algorithm));
         let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
         let said = |error: LocalError| error.to_string();
         let network = Network::new(&description.model, &Device::Cpu);
@@ -440,14 +406,7 @@ impl Run {
         let share = self.holding.share();
         let round = assignment.round;
         let sealed = trainer
-            .train(
-                description,
-                &self.client,
-                round,
-                &broadcast,
-                share,
-                &mut kept,
-            )
+            .train(description, &self.client, round, &broadcast, share, &mut kept)
             .map_err(said)?;
         Ok(Outcome::Trained {
             report: sealed.report,

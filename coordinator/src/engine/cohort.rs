@@ -33,10 +33,7 @@ pub(super) struct Member<Answer> {
 impl<Answer> Member<Answer> {
     /// Whether an answer may still come.
     fn is_open(&self) -> bool {
-        matches!(
-            self.status,
-            Status::Asked | Status::Offered | Status::Receiving
-        )
+        matches!(self.status, Status::Asked | Status::Offered | Status::Receiving)
     }
 }
 
@@ -66,10 +63,7 @@ impl<Answer> Cohort<Answer> {
     }
 
     pub(super) fn member(&mut self, name: &ClientName) -> Option<&mut Member<Answer>> {
-        let at = self
-            .members
-            .binary_search_by(|member| member.name.cmp(name))
-            .ok()?;
+        let at = self.members.binary_search_by(|member| member.name.cmp(name)).ok()?;
         self.members.get_mut(at)
     }
 
@@ -152,11 +146,7 @@ impl<Answer> Cohort<Answer> {
     /// Gives up those whose time is over, and says who they are: at the deadline all who have nothing to offer, a
     /// deadline later also those whose offers could not be received, and `grace` after a connection was lost those
     /// who did not come back.
-    pub(super) fn expire(
-        &mut self,
-        now: Duration,
-        grace: Duration,
-    ) -> Vec<(ClientName, Rejection)> {
+    pub(super) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<(ClientName, Rejection)> {
         let (deadline, last) = (self.deadline, self.deadline + self.allowed);
         let expired = self.members.iter_mut().filter_map(|member| {
             let open = match member.status {

@@ -18,9 +18,7 @@ use selvedge_protocols::{
     description::Weighting,
     message::{Evaluation, Task},
     sections::{SectionHeader, packed_bytes},
-    update::{
-        Rejection, SealedUpdate, TrainingReport, check_headers, check_report, expected_sections,
-    },
+    update::{Rejection, SealedUpdate, TrainingReport, check_headers, check_report, expected_sections},
 };
 
 use serde::{Deserialize, Serialize};
@@ -170,11 +168,7 @@ impl Inspector {
     /// # Errors
     /// When it is not as assigned, or a number in it is not finite.
     pub fn open(&self, update: SealedUpdate) -> Result<Update, Rejection> {
-        update.open(
-            &self.expected,
-            &self.description.filters,
-            &self.broadcast.weights,
-        )
+        update.open(&self.expected, &self.description.filters, &self.broadcast.weights)
     }
 }
 
@@ -231,15 +225,12 @@ impl Engine {
         roster: Roster,
         window: usize,
     ) -> Self {
-        let expected =
-            expected_sections(layout, &*description.algorithm, &description.filters).into();
+        let expected = expected_sections(layout, &*description.algorithm, &description.filters).into();
         let state = ServerState {
             weights: initial,
             vectors: Default::default(),
         };
-        let phase = Phase::Gathering {
-            since: Duration::ZERO,
-        };
+        let phase = Phase::Gathering { since: Duration::ZERO };
         Self {
             description,
             expected,
@@ -269,10 +260,7 @@ impl Engine {
     /// How many clients the next round waits for.
     pub fn clients_needed(&self) -> usize {
         let description = &self.description;
-        let start = description
-            .network
-            .start_with
-            .unwrap_or(description.clients);
+        let start = description.network.start_with.unwrap_or(description.clients);
         match self.round {
             0 => start,
             _ => description.quorum(description.cohort_size()).min(start),
@@ -326,24 +314,12 @@ impl Engine {
                     });
                 }
             }
-            Event::Received {
-                client,
-                round,
-                update,
-            } => {
+            Event::Received { client, round, update } => {
                 if let Some(verdict) = self.received(&client, round, update) {
-                    actions.push(Action::Answer {
-                        client,
-                        round,
-                        verdict,
-                    });
+                    actions.push(Action::Answer { client, round, verdict });
                 }
             }
-            Event::Failed {
-                client,
-                round,
-                reason,
-            } => self.failed(&client, round, reason),
+            Event::Failed { client, round, reason } => self.failed(&client, round, reason),
             Event::Evaluated {
                 client,
                 round,
@@ -405,14 +381,8 @@ impl Engine {
         self.roster.leave(client);
         let lost = (!for_good).then_some(now);
         let gave_up = match &mut self.phase {
-            Phase::Training(training) => training
-                .cohort
-                .lose(client, lost)
-                .then_some(&mut training.record),
-            Phase::Evaluating(evaluating) => evaluating
-                .cohort
-                .lose(client, lost)
-                .then_some(&mut evaluating.record),
+            Phase::Training(training) => training.cohort.lose(client, lost).then_some(&mut training.record),
+            Phase::Evaluating(evaluating) => evaluating.cohort.lose(client, lost).then_some(&mut evaluating.record),
             _ => None,
         };
         if let Some(record) = gave_up {
@@ -436,8 +406,7 @@ impl Engine {
             _ if round != now => Err(Rejection::WrongRound { update: round, now }),
             None => Err(Rejection::NotSelected),
             Some(Member {
-                status: Status::Asked,
-                ..
+                status: Status::Asked, ..
             }) => Ok(()),
             Some(_) => Err(Rejection::Duplicate),
         };
@@ -507,10 +476,7 @@ impl Engine {
         }
         let reason = Rejection::TrainingFailed(reason.chars().take(200).collect());
         let record = match &mut self.phase {
-            Phase::Training(training) => training
-                .cohort
-                .give_up(client)
-                .then_some(&mut training.record),
+            Phase::Training(training) => training.cohort.give_up(client).then_some(&mut training.record),
             Phase::Evaluating(phase) => phase.cohort.give_up(client).then_some(&mut phase.record),
             _ => None,
         };
@@ -519,12 +485,7 @@ impl Engine {
         }
     }
 
-    fn evaluated(
-        &mut self,
-        client: &ClientName,
-        round: u32,
-        evaluation: Evaluation,
-    ) -> Result<(), Rejection> {
+    fn evaluated(&mut self, client: &ClientName, round: u32, evaluation: Evaluation) -> Result<(), Rejection> {
         let now = self.round;
         let Phase::Evaluating(evaluating) = &mut self.phase else {
             return Err(Rejection::WrongRound { update: round, now });
@@ -537,9 +498,7 @@ impl Engine {
                     *status = Status::Held(evaluation);
                     return Ok(());
                 }
-                let reason = Rejection::ImpossibleReport(
-                    "more right answers than examples, or no finite loss".into(),
-                );
+                let reason = Rejection::ImpossibleReport("more right answers than examples, or no finite loss".into());
                 *status = Status::Failed;
                 evaluating.record.fail(client, &reason);
                 return Err(reason);
@@ -620,13 +579,7 @@ impl Engine {
             loss: WeightedLoss::default(),
             record,
         };
-        training.record.bytes_down += ask(
-            &training.cohort,
-            self.round,
-            Task::Train,
-            &broadcast,
-            actions,
-        );
+        training.record.bytes_down += ask(&training.cohort, self.round, Task::Train, &broadcast, actions);
         Phase::Training(Box::new(training))
     }
 
@@ -641,11 +594,7 @@ impl Engine {
             ..
         } = training;
         record.train_loss = (loss.examples > 0.0).then(|| loss.sum / loss.examples);
-        let without_examples = record
-            .failed
-            .get(Rejection::NoExamples.code())
-            .copied()
-            .unwrap_or(0);
+        let without_examples = record.failed.get(Rejection::NoExamples.code()).copied().unwrap_or(0);
         let quorum = self.description.quorum(record.selected);
         if record.completed + without_examples < quorum {
             record.note = Some(format!(
@@ -662,8 +611,7 @@ impl Engine {
                 .server(&mut self.state, aggregate, federation);
             record.applied = true;
         } else {
-            record.note =
-                Some("no client of the cohort holds an example: the model stays as it was".into());
+            record.note = Some("no client of the cohort holds an example: the model stays as it was".into());
         }
 
         let is_evaluated = self.description.is_evaluated(self.round);
@@ -673,11 +621,7 @@ impl Engine {
             vectors: Default::default(),
         });
         let names = match by_clients {
-            true => cohort
-                .members
-                .into_iter()
-                .map(|member| member.name)
-                .collect(),
+            true => cohort.members.into_iter().map(|member| member.name).collect(),
             false => Vec::new(),
         };
         let cohort = Cohort::new(names, now, self.allowed());
@@ -709,11 +653,7 @@ impl Engine {
 
 impl Training {
     /// Settles a member's status: what it is now, or why it failed.
-    fn settle(
-        &mut self,
-        client: &ClientName,
-        status: Result<Status<Update>, Rejection>,
-    ) -> Result<(), Rejection> {
+    fn settle(&mut self, client: &ClientName, status: Result<Status<Update>, Rejection>) -> Result<(), Rejection> {
         let Some(member) = self.cohort.member(client) else {
             return Ok(());
         };

@@ -103,9 +103,7 @@ impl Results {
     /// # Errors
     /// When a file of a run is there already, or the folder cannot be written.
     pub fn create(folder: &Path, description: &Description) -> Result<Self, ResultsError> {
-        let occupied = || ResultsError::Occupied {
-            folder: folder.into(),
-        };
+        let occupied = || ResultsError::Occupied { folder: folder.into() };
         let files = [DESCRIPTION, ROUNDS, MODEL, SUMMARY, REPORT];
         if files.iter().any(|name| is_taken(&folder.join(name))) {
             return Err(occupied());
@@ -170,10 +168,7 @@ impl Results {
         histogram: Option<&[Vec<u64>]>,
         seconds: f64,
     ) -> Result<Summary, ResultsError> {
-        state
-            .weights
-            .save(layout, &self.folder.join(MODEL))
-            .map_err(Box::new)?;
+        state.weights.save(layout, &self.folder.join(MODEL)).map_err(Box::new)?;
         let summary = Summary::new(&self.records, outcome, &state.weights, seconds);
         let json = serde_json::to_string_pretty(&summary).map_err(io::Error::from);
         let json = json.map_err(ResultsError::unwritable(&self.folder.join(SUMMARY)))?;

@@ -10,9 +10,7 @@ pub(super) fn peak_rss_bytes() -> Option<u64> {
 }
 
 fn parse(status: &str) -> Option<u64> {
-    let value = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }

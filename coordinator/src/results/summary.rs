@@ -31,19 +31,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(super) fn new(
-        records: &[RoundRecord],
-        outcome: Outcome,
-        weights: &Weights,
-        seconds: f64,
-    ) -> Self {
-        let accuracies = || {
-            records
-                .iter()
-                .filter_map(|record| finite(record.test_accuracy))
-        };
-        let sum =
-            |bytes: fn(&RoundRecord) -> u64| records.iter().map(bytes).fold(0, u64::saturating_add);
+    pub(super) fn new(records: &[RoundRecord], outcome: Outcome, weights: &Weights, seconds: f64) -> Self {
+        let accuracies = || records.iter().filter_map(|record| finite(record.test_accuracy));
+        let sum = |bytes: fn(&RoundRecord) -> u64| records.iter().map(bytes).fold(0, u64::saturating_add);
         Self {
             rounds: records.len(),
             outcome,

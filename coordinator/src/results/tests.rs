@@ -75,10 +75,7 @@ fn files(folder: &Path) -> Vec<String> {
 #[test]
 fn a_run_that_is_stopped_before_its_first_round_leaves_all_files() {
     let (folder, summary, report) = finished("early", &[], Outcome::Stopped);
-    assert_eq!(
-        files(folder.path()),
-        [DESCRIPTION, MODEL, REPORT, ROUNDS, SUMMARY]
-    );
+    assert_eq!(files(folder.path()), [DESCRIPTION, MODEL, REPORT, ROUNDS, SUMMARY]);
     assert_eq!(read(&folder, ROUNDS), "");
     assert_eq!((summary.rounds, summary.test_accuracy), (0, None));
     assert!(report.contains("stopped") && report.contains("No round was finished"));
@@ -116,10 +113,7 @@ fn a_run_of_a_hundred_rounds_can_be_read_back_from_its_files() {
     records[49].test_accuracy = Some(0.999);
     let (folder, summary, report) = finished("long", &records, Outcome::Completed);
     let lines = read(&folder, ROUNDS);
-    let back: Vec<RoundRecord> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let back: Vec<RoundRecord> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(back, records);
 
     assert_eq!(
@@ -142,12 +136,7 @@ fn a_run_of_a_hundred_rounds_can_be_read_back_from_its_files() {
 fn the_summary_has_these_keys() {
     let (folder, ..) = finished("keys", &[record(1)], Outcome::TooFewClients);
     let summary: serde_json::Value = serde_json::from_str(&read(&folder, SUMMARY)).unwrap();
-    let keys: Vec<_> = summary
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
+    let keys: Vec<_> = summary.as_object().unwrap().keys().map(String::as_str).collect();
     let mut expected = [
         "rounds",
         "outcome",
@@ -176,14 +165,12 @@ fn what_was_not_measured_or_is_no_number_is_null_and_a_dash() {
         train_loss: Some(f64::INFINITY),
         ..record(3)
     };
-    let (folder, summary, report) =
-        finished("gaps", &[record(1), unmeasured, broken], Outcome::Completed);
+    let (folder, summary, report) = finished("gaps", &[record(1), unmeasured, broken], Outcome::Completed);
     assert_eq!(
         (summary.test_accuracy, summary.best_test_accuracy),
         (Some(0.5), Some(0.5))
     );
-    let last: RoundRecord =
-        serde_json::from_str(read(&folder, ROUNDS).lines().last().unwrap()).unwrap();
+    let last: RoundRecord = serde_json::from_str(read(&folder, ROUNDS).lines().last().unwrap()).unwrap();
     assert_eq!((last.test_accuracy, last.train_loss), (None, None));
     assert!(report.contains("<td>–</td>"));
     assert!(!report.contains("NaN") && !report.contains("inf<"));
@@ -227,9 +214,7 @@ fn names_reasons_and_notes_are_text_and_never_markup() {
 #[test]
 fn the_report_names_nothing_outside_itself() {
     let (_folder, _, report) = finished("alone", &[record(1)], Outcome::Completed);
-    for outside in [
-        "http:", "https:", "src=", "href=", "url(", "@import", "<script",
-    ] {
+    for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<script"] {
         assert!(!report.contains(outside), "{outside}");
     }
 }
@@ -257,11 +242,7 @@ fn a_folder_that_holds_a_run_is_refused_and_left_as_it_is() {
     let before = read(&folder, DESCRIPTION);
     let error = Results::create(folder.path(), &description("second")).unwrap_err();
     assert!(matches!(error, ResultsError::Occupied { .. }));
-    assert!(
-        error
-            .to_string()
-            .contains("choose another folder with --out")
-    );
+    assert!(error.to_string().contains("choose another folder with --out"));
     assert_eq!(read(&folder, DESCRIPTION), before);
 }
 
@@ -274,10 +255,7 @@ fn a_folder_is_refused_for_any_file_that_a_run_would_replace() {
             Results::create(folder.path(), &description("x")),
             Err(ResultsError::Occupied { .. })
         ));
-        assert_eq!(
-            (read(&folder, file), files(folder.path()).len()),
-            ("mine".into(), 1)
-        );
+        assert_eq!((read(&folder, file), files(folder.path()).len()), ("mine".into(), 1));
     }
 }
 

@@ -52,30 +52,15 @@ enum Done {
 /// Where the run stands.
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
-    Waiting {
-        clients: usize,
-        needed: usize,
-    },
-    Round {
-        round: u32,
-        answered: usize,
-        asked: usize,
-    },
+    Waiting { clients: usize, needed: usize },
+    Round { round: u32, answered: usize, asked: usize },
 }
 
 impl From<Standing> for Progress<'_> {
     fn from(standing: Standing) -> Self {
         match standing {
             Standing::Waiting { clients, needed } => Self::Waiting { clients, needed },
-            Standing::Round {
-                round,
-                answered,
-                asked,
-            } => Self::Round {
-                round,
-                answered,
-                asked,
-            },
+            Standing::Round { round, answered, asked } => Self::Round { round, answered, asked },
         }
     }
 }
@@ -260,10 +245,14 @@ impl Driver {
                 sections,
                 blob,
             } => {
-                // A second offer does not replace the first: the engine will turn it down.
                 if round == self.engine.round() {
-                    let offer = Offer { report, blob };
-                    self.offers.entry(client.clone()).or_insert(offer);
+                    let offer = Offer { round, report, blob };
+                    let kept = self.offers.entry(client.clone()).or_insert(offer);
+                    // A second offer does not replace the first of its round: the engine will turn it down. One that
+                    // came between rounds, for the round that was over, must not stand in the way of the next.
+                    if kept.round != round {
+                        *kept = offer;
+                    }
                     self.answered.insert(client.clone());
                 }
                 Event::Offered {
@@ -281,11 +270,7 @@ impl Driver {
             },
             ToCoordinator::Failed { round, reason } => {
                 self.answered.insert(client.clone());
-                Event::Failed {
-                    client,
-                    round,
-                    reason,
-                }
+                Event::Failed { client, round, reason }
             }
             // The connection's task keeps these to itself.
             ToCoordinator::Join { .. } | ToCoordinator::Leave => return,
@@ -300,11 +285,7 @@ impl Driver {
                 client,
                 round,
                 received: Received::Whole(update),
-            } => self.events.push_back(Event::Received {
-                client,
-                round,
-                update,
-            }),
+            } => self.events.push_back(Event::Received { client, round, update }),
             // No event: the connection's end is one, and the engine asks again when the client is back.
             Done::Received {
                 client,
@@ -337,11 +318,7 @@ impl Driver {
                 round,
                 inspector,
             } => self.receive(client, round, inspector),
-            Action::Answer {
-                client,
-                round,
-                verdict,
-            } => {
+            Action::Answer { client, round, verdict } => {
                 let message = match verdict {
                     Ok(()) => {
                         self.accepted.insert(client.clone(), round);
@@ -399,9 +376,7 @@ impl Driver {
     }
 
     fn receive(&mut self, client: ClientName, round: u32, inspector: Arc<Inspector>) {
-        let (Some(session), Some(&offer)) =
-            (self.sessions.get_mut(&client), self.offers.get(&client))
-        else {
+        let (Some(session), Some(&offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
                 client,
@@ -453,12 +428,7 @@ impl Driver {
     }
 
     /// Tells a client something, or drops it if it does not listen.
-    fn tell(
-        &mut self,
-        client: &ClientName,
-        message: ToClient,
-        observe: Watch<'_>,
-    ) -> Result<(), ServerError> {
+    fn tell(&mut self, client: &ClientName, message: ToClient, observe: Watch<'_>) -> Result<(), ServerError> {
         let Some(session) = self.sessions.get(client) else {
             return Ok(());
         };
@@ -508,9 +478,7 @@ impl Driver {
             Outcome::Stopped => "the coordinator was stopped",
             Outcome::TooFewClients => "there were too few clients",
         };
-        let finished = || ToClient::Finished {
-            reason: reason.into(),
-        };
+        let finished = || ToClient::Finished { reason: reason.into() };
         let mut left: BTreeSet<u64> = BTreeSet::new();
         for session in std::mem::take(&mut self.sessions).into_values() {
             left.insert(session.number);

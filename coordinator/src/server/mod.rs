@@ -74,9 +74,7 @@ impl From<ModelError> for ServerError {
 /// fresh weights, even with the same description: what a client kept from the time before must not be used, so it must
 /// be another run.
 pub fn run_id(description: &Description, began: SystemTime) -> String {
-    let since = began
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut hasher = blake3::Hasher::new_derive_key("selvedge 1 run");
     hasher.update(&since.as_nanos().to_le_bytes());
     hasher.update(description.to_toml().as_bytes());

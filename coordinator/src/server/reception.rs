@@ -19,6 +19,7 @@ use crate::engine::Inspector;
 /// An update that a client holds ready.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
+    pub(super) round: u32,
     pub(super) report: TrainingReport,
     pub(super) blob: BlobReference,
 }
@@ -88,9 +89,7 @@ fn open(report: TrainingReport, bytes: &[u8], inspector: &Inspector) -> Result<U
 /// What the client did wrong; `None` when the connection failed.
 fn rejection(error: &WireError) -> Option<Rejection> {
     match error {
-        WireError::BlobTooShort { .. } | WireError::BlobTooLong { .. } => {
-            Some(Rejection::WrongSize(error.to_string()))
-        }
+        WireError::BlobTooShort { .. } | WireError::BlobTooLong { .. } => Some(Rejection::WrongSize(error.to_string())),
         WireError::ClosedHere { .. } => None,
         error if error.is_transient() => None,
         error => Some(Rejection::TransferFailed(error.to_string())),

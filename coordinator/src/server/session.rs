@@ -154,8 +154,7 @@ impl Hosting {
                     };
                 }
                 message => {
-                    self.signal(Signal::Said(client.clone(), self.number, message))
-                        .await;
+                    self.signal(Signal::Said(client.clone(), self.number, message)).await;
                 }
             }
         }
@@ -163,12 +162,7 @@ impl Hosting {
 
     /// Tells the client what the driver has for it. After the last, it is for the client to end the connection: if it
     /// were ended here, what is still under way would be lost.
-    async fn tell(
-        &self,
-        link: &Link,
-        mut writer: FrameWriter,
-        mut queue: Receiver<ToClient>,
-    ) -> End {
+    async fn tell(&self, link: &Link, mut writer: FrameWriter, mut queue: Receiver<ToClient>) -> End {
         while let Some(message) = queue.recv().await {
             if let Err(error) = writer.write(&message).await {
                 return error.into();

@@ -16,11 +16,7 @@ use selvedge_protocols::{
 };
 
 /// Evaluates a model on a test set with all processors. The sums are those of a simulation, to the last bit.
-pub(super) fn test(
-    description: &Description,
-    weights: &Weights,
-    dataset: &Dataset,
-) -> Result<Evaluation, LocalError> {
+pub(super) fn test(description: &Description, weights: &Weights, dataset: &Dataset) -> Result<Evaluation, LocalError> {
     let chunks = test_chunks(dataset);
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
@@ -39,9 +35,7 @@ pub(super) fn test(
         }
     };
     let mut evaluated = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.min(chunks))
-            .map(|_| scope.spawn(work))
-            .collect();
+        let threads: Vec<_> = (0..threads.min(chunks)).map(|_| scope.spawn(work)).collect();
         let mut evaluated = Vec::new();
         for thread in threads {
             match thread.join() {

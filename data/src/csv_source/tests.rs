@@ -22,23 +22,14 @@ fn inputs(dataset: &Dataset) -> Vec<f32> {
     inputs
 }
 
-const PEOPLE: &str =
-    "age, job, town, income\n30, nurse, b, high\n40, baker, a, low\n\n50, nurse, b, low\n";
+const PEOPLE: &str = "age, job, town, income\n30, nurse, b, high\n40, baker, a, low\n\n50, nurse, b, low\n";
 
 #[test]
 fn categories_become_one_hot_in_sorted_order_and_labels_classes() {
     let settings = "label = \"income\"\ncategorical = [\"job\"]\nignore = [\"town\"]";
-    let Split { train, test } = load(
-        settings,
-        PEOPLE,
-        Some("age,job,town,income\n1,baker,c,low\n"),
-    )
-    .unwrap();
+    let Split { train, test } = load(settings, PEOPLE, Some("age,job,town,income\n1,baker,c,low\n")).unwrap();
     assert_eq!(train.example_shape(), [3]);
-    assert_eq!(
-        inputs(&train),
-        [30.0, 0.0, 1.0, 40.0, 1.0, 0.0, 50.0, 0.0, 1.0]
-    );
+    assert_eq!(inputs(&train), [30.0, 0.0, 1.0, 40.0, 1.0, 0.0, 50.0, 0.0, 1.0]);
     assert_eq!(
         *train.targets(),
         Targets::Classes {
@@ -73,12 +64,7 @@ fn the_order_of_rows_does_not_change_the_numbers_of_categories() {
         panic!("{:?}", forward.targets())
     };
     assert_eq!(labels, &[2, 1, 2, 0], "integers are ordered by value");
-    let reversed: Vec<f32> = inputs(&backward)
-        .chunks(4)
-        .rev()
-        .flatten()
-        .copied()
-        .collect();
+    let reversed: Vec<f32> = inputs(&backward).chunks(4).rev().flatten().copied().collect();
     assert_eq!(inputs(&forward), reversed);
 }
 
@@ -110,13 +96,9 @@ fn standardised_columns_have_mean_zero_and_deviation_one_as_measured_in_training
 #[test]
 fn several_label_columns_are_multi_label_or_values() {
     let table = "x,p,q\n1,0,1\n2,1,1\n";
-    let train = load(
-        "label = [\"p\", \"q\"]\ntargets = \"multi-label\"",
-        table,
-        None,
-    )
-    .unwrap()
-    .train;
+    let train = load("label = [\"p\", \"q\"]\ntargets = \"multi-label\"", table, None)
+        .unwrap()
+        .train;
     assert_eq!(
         *train.targets(),
         Targets::MultiLabel {
@@ -124,9 +106,7 @@ fn several_label_columns_are_multi_label_or_values() {
             width: 2
         }
     );
-    let train = load("label = \"q\"\ntargets = \"values\"", table, None)
-        .unwrap()
-        .train;
+    let train = load("label = \"q\"\ntargets = \"values\"", table, None).unwrap().train;
     assert_eq!(
         *train.targets(),
         Targets::Values {
@@ -138,7 +118,8 @@ fn several_label_columns_are_multi_label_or_values() {
 
 #[test]
 fn given_classes_and_categories_keep_their_order_even_where_some_are_missing() {
-    let settings = "label = \"y\"\nclasses = [\"no\", \"yes\"]\ncategorical = [{ column = \"c\", categories = [\"q\", \"p\"] }]";
+    let settings =
+        "label = \"y\"\nclasses = [\"no\", \"yes\"]\ncategorical = [{ column = \"c\", categories = [\"q\", \"p\"] }]";
     let train = load(settings, "c,y\np,yes\n", None).unwrap().train;
     assert_eq!(inputs(&train), [0.0, 1.0]);
     assert_eq!(
@@ -148,9 +129,7 @@ fn given_classes_and_categories_keep_their_order_even_where_some_are_missing() {
             classes: 2
         }
     );
-    let train = load("label = \"y\"\nclasses = 10", "c,y\n1,7\n", None)
-        .unwrap()
-        .train;
+    let train = load("label = \"y\"\nclasses = 10", "c,y\n1,7\n", None).unwrap().train;
     assert_eq!(
         *train.targets(),
         Targets::Classes {
@@ -198,21 +177,13 @@ fn bad_tables_are_refused_with_file_line_and_column() {
             "a,y\n1,0\n",
             "train.csv: no column `z`; there are: a, y",
         ),
-        (
-            "label = 2",
-            "a,y\n1,0\n",
-            "train.csv: no column 2 (counted from 0)",
-        ),
+        ("label = 2", "a,y\n1,0\n", "train.csv: no column 2 (counted from 0)"),
         (
             "label = \"y\"\nignore = [\"y\"]",
             "a,y\n1,0\n",
             "train.csv: column `y` is given two roles",
         ),
-        (
-            "label = \"y\"",
-            "y\n1\n",
-            "train.csv: no column is left for the inputs",
-        ),
+        ("label = \"y\"", "y\n1\n", "train.csv: no column is left for the inputs"),
         ("label = \"y\"", "", "train.csv: the table is empty"),
         (
             "label = [\"a\", \"y\"]",
@@ -240,10 +211,7 @@ fn bad_tables_are_refused_with_file_line_and_column() {
 fn a_test_table_must_have_the_columns_categories_and_classes_of_training() {
     let settings = "label = \"y\"\ncategorical = [\"c\"]";
     let error = |test| load(settings, "c,y\np,0\nq,1\n", Some(test)).unwrap_err();
-    assert!(
-        error("y,c\n0,p\n")
-            .starts_with("test.csv: training and test examples differ: columns c, y against y, c")
-    );
+    assert!(error("y,c\n0,p\n").starts_with("test.csv: training and test examples differ: columns c, y against y, c"));
     assert_eq!(
         error("c,y\nr,0\n"),
         "test.csv: line 2, column `c`: `r` is not among the column's categories"

@@ -50,12 +50,8 @@ fn serve(answers: Vec<Vec<u8>>) -> (String, thread::JoinHandle<Vec<String>>) {
     let server = thread::spawn(move || {
         let answer = |answer: Vec<u8>| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream
-                .set_read_timeout(Some(Duration::from_secs(10)))
-                .unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap())
-                .lines()
-                .map(Result::unwrap);
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
             let path = lines.next().unwrap().split(' ').nth(1).unwrap().to_owned();
             assert!(lines.any(|line| line.is_empty()), "the request has an end");
             stream.write_all(&answer).unwrap();
@@ -76,10 +72,7 @@ fn ok(body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_file_is_taken_plain_or_gzipped_and_stored_plain() {
-    for (name, content) in [
-        ("small-ubyte", CONTENT.to_vec()),
-        ("small-ubyte.gz", gzipped(CONTENT)),
-    ] {
+    for (name, content) in [("small-ubyte", CONTENT.to_vec()), ("small-ubyte.gz", gzipped(CONTENT))] {
         let (from, into) = folders(name, &content);
         let mut last = 0;
         let place = from.path().to_str().unwrap();
@@ -107,10 +100,7 @@ fn wrong_content_is_refused_and_leaves_nothing_behind() {
     let endless = gzipped(&[]).repeat(10_000);
     let cases: [(&[u8], &str); 5] = [
         (b"sixteen bytes no", "is not that of the published file"),
-        (
-            b"short",
-            "truncated: 16 bytes expected, but the data ends after 5",
-        ),
+        (b"short", "truncated: 16 bytes expected, but the data ends after 5"),
         (b"more than sixteen bytes", "oversized: 16 bytes expected"),
         (&gzipped(&[0; 1_000_000]), "oversized: 16 bytes expected"),
         (&endless, "unexpected end of file"),
@@ -130,18 +120,13 @@ fn wrong_content_is_refused_and_leaves_nothing_behind() {
 
 #[test]
 fn the_next_place_is_tried_when_one_fails() {
-    let missing =
-        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
+    let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();
     let cut_off = ok(&gzipped(CONTENT)).split_at(70).0.to_vec();
     let (address, server) = serve(vec![missing, cut_off, ok(&gzipped(CONTENT))]);
     let into = tempfile::tempdir().unwrap();
     fetch_from(&[&address, &format!("{address}/")], into.path()).unwrap();
     assert_eq!(fs::read(into.path().join("small-ubyte")).unwrap(), CONTENT);
-    let asked = [
-        "/sets/small-ubyte.gz",
-        "/sets/small-ubyte",
-        "/sets/small-ubyte.gz",
-    ];
+    let asked = ["/sets/small-ubyte.gz", "/sets/small-ubyte", "/sets/small-ubyte.gz"];
     assert_eq!(server.join().unwrap(), asked);
 }
 
@@ -151,18 +136,9 @@ fn when_every_place_fails_the_error_says_what_to_do() {
     // Nothing listens there any more.
     let address = format!(
         "http://{}",
-        TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
     );
-    let error = fetch(
-        WellKnownSet::FashionMnist,
-        Some(&address),
-        into.path(),
-        &mut |_| {},
-    )
-    .unwrap_err();
+    let error = fetch(WellKnownSet::FashionMnist, Some(&address), into.path(), &mut |_| {}).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with(&format!(

@@ -6,9 +6,7 @@ use super::*;
 
 /// A .npy file of version 1.
 fn npy(type_code: &str, fortran_order: &str, shape: &str, body: &[u8]) -> Vec<u8> {
-    let header = format!(
-        "{{'descr': '{type_code}', 'fortran_order': {fortran_order}, 'shape': {shape}, }}\n"
-    );
+    let header = format!("{{'descr': '{type_code}', 'fortran_order': {fortran_order}, 'shape': {shape}, }}\n");
     let length = (header.len() as u16).to_le_bytes();
     [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), body].concat()
 }
@@ -19,31 +17,15 @@ fn read_all(content: &[u8]) -> Result<Array, String> {
 
 #[test]
 fn every_supported_type_is_read_in_either_byte_order() {
-    let one_two = |type_code: &str, body: &[u8]| {
-        read_all(&npy(type_code, "False", "(2,)", body))
-            .unwrap()
-            .values
-    };
+    let one_two = |type_code: &str, body: &[u8]| read_all(&npy(type_code, "False", "(2,)", body)).unwrap().values;
     assert_eq!(one_two("|u1", &[1, 2]), Values::Bytes(vec![1, 2]));
     let integers = Values::Integers(vec![1, -2]);
     assert_eq!(one_two("|i1", &[1, 254]), integers);
-    assert_eq!(
-        one_two("<i2", &[1_i16, -2].map(i16::to_le_bytes).concat()),
-        integers
-    );
-    assert_eq!(
-        one_two(">i4", &[1_i32, -2].map(i32::to_be_bytes).concat()),
-        integers
-    );
-    assert_eq!(
-        one_two("<i8", &[1_i64, -2].map(i64::to_le_bytes).concat()),
-        integers
-    );
+    assert_eq!(one_two("<i2", &[1_i16, -2].map(i16::to_le_bytes).concat()), integers);
+    assert_eq!(one_two(">i4", &[1_i32, -2].map(i32::to_be_bytes).concat()), integers);
+    assert_eq!(one_two("<i8", &[1_i64, -2].map(i64::to_le_bytes).concat()), integers);
     assert_eq!(one_two("|b1", &[0, 1]), Values::Integers(vec![0, 1]));
-    assert_eq!(
-        one_two("<u2", &[1, 0, 0, 1]),
-        Values::Integers(vec![1, 256])
-    );
+    assert_eq!(one_two("<u2", &[1, 0, 0, 1]), Values::Integers(vec![1, 256]));
     assert_eq!(
         one_two(">u4", &[0, 0, 0, 1, 0, 0, 1, 0]),
         Values::Integers(vec![1, 256])
@@ -53,14 +35,8 @@ fn every_supported_type_is_read_in_either_byte_order() {
         Values::Integers(vec![1, i64::MAX])
     );
     let floats = Values::Floats(vec![0.5, -2.0]);
-    assert_eq!(
-        one_two("<f4", &[0.5_f32, -2.0].map(f32::to_le_bytes).concat()),
-        floats
-    );
-    assert_eq!(
-        one_two(">f8", &[0.5_f64, -2.0].map(f64::to_be_bytes).concat()),
-        floats
-    );
+    assert_eq!(one_two("<f4", &[0.5_f32, -2.0].map(f32::to_le_bytes).concat()), floats);
+    assert_eq!(one_two(">f8", &[0.5_f64, -2.0].map(f64::to_be_bytes).concat()), floats);
 }
 
 #[test]
@@ -95,11 +71,7 @@ fn sizes_are_checked_against_the_header() {
 
 #[test]
 fn what_is_not_supported_is_said() {
-    assert!(
-        read_all(b"PK\x03\x04....")
-            .unwrap_err()
-            .contains("not a .npy file")
-    );
+    assert!(read_all(b"PK\x03\x04....").unwrap_err().contains("not a .npy file"));
     assert!(
         read_all(&npy("<c8", "False", "(1,)", &[0; 8]))
             .unwrap_err()
@@ -149,9 +121,7 @@ fn an_archive_gives_its_arrays_by_name() {
                 SimpleFileOptions::default().compression_method(method),
             )
             .unwrap();
-        archive
-            .write_all(&npy("|u1", "False", "(3,)", &[1, 2, 3]))
-            .unwrap();
+        archive.write_all(&npy("|u1", "False", "(3,)", &[1, 2, 3])).unwrap();
     }
     archive.finish().unwrap();
     let expected = Array {

@@ -1,8 +1,7 @@
 use super::*;
 
 fn write_npy(path: &Path, type_code: &str, shape: &str, body: &[u8]) {
-    let header =
-        format!("{{'descr': '{type_code}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let header = format!("{{'descr': '{type_code}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let content = [
         b"\x93NUMPY\x01\x00",
         &(header.len() as u16).to_le_bytes()[..],
@@ -17,30 +16,15 @@ fn write_npy(path: &Path, type_code: &str, shape: &str, body: &[u8]) {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    write_npy(
-        &at("x.npy"),
-        "|u1",
-        "(2, 1, 2, 2)",
-        &[0, 51, 102, 255, 0, 0, 255, 255],
-    );
-    write_npy(
-        &at("y.npy"),
-        "<i8",
-        "(2,)",
-        &[4_i64, 2].map(i64::to_le_bytes).concat(),
-    );
+    write_npy(&at("x.npy"), "|u1", "(2, 1, 2, 2)", &[0, 51, 102, 255, 0, 0, 255, 255]);
+    write_npy(&at("y.npy"), "<i8", "(2,)", &[4_i64, 2].map(i64::to_le_bytes).concat());
     write_npy(
         &at("v.npy"),
         "<f8",
         "(2, 2)",
         &[0.5_f64, 1.0, 0.0, 1.0].map(f64::to_le_bytes).concat(),
     );
-    write_npy(
-        &at("g.npy"),
-        "<i4",
-        "(2,)",
-        &[12_i32, 7].map(i32::to_le_bytes).concat(),
-    );
+    write_npy(&at("g.npy"), "<i4", "(2,)", &[12_i32, 7].map(i32::to_le_bytes).concat());
     write_npy(&at("negative.npy"), "|i1", "(2,)", &[0, 255]);
     write_npy(&at("three.npy"), "|u1", "(3,)", &[0, 0, 0]);
     write_npy(
@@ -104,11 +88,7 @@ fn rows_of_floats_are_multi_label_targets_or_values() {
 #[test]
 fn bad_arrays_are_refused_with_their_file() {
     let cases = [
-        (
-            "\"x.npy\"",
-            "\"v.npy\"",
-            "v.npy: class labels are integers, not floats",
-        ),
+        ("\"x.npy\"", "\"v.npy\"", "v.npy: class labels are integers, not floats"),
         (
             "\"x.npy\"",
             "\"negative.npy\"",
@@ -147,10 +127,7 @@ fn bad_arrays_are_refused_with_their_file() {
         ),
     ];
     for (inputs, targets, expected) in cases {
-        let error = load(&format!(
-            "train_inputs = {inputs}\ntrain_targets = {targets}"
-        ))
-        .unwrap_err();
+        let error = load(&format!("train_inputs = {inputs}\ntrain_targets = {targets}")).unwrap_err();
         assert!(error.starts_with(expected), "{error}\nexpected: {expected}");
     }
 }

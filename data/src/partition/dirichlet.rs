@@ -16,8 +16,7 @@ pub(super) fn owners(
     alpha: f64,
     rng: &mut ChaCha8Rng,
 ) -> Result<Vec<u32>, DataError> {
-    let gamma =
-        Gamma::new(alpha + 1.0, 1.0).map_err(|problem| DataError::Format(problem.to_string()))?;
+    let gamma = Gamma::new(alpha + 1.0, 1.0).map_err(|problem| DataError::Format(problem.to_string()))?;
     let mut owners = vec![0; by_class.iter().map(Vec::len).sum()];
     let mut shares = vec![0.0; clients];
     for examples in by_class.iter().filter(|examples| !examples.is_empty()) {
@@ -29,9 +28,7 @@ pub(super) fn owners(
             *share = gamma.sample(rng).ln() + uniform.ln() / alpha;
         }
         let largest = shares.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        shares
-            .iter_mut()
-            .for_each(|share| *share = (*share - largest).exp());
+        shares.iter_mut().for_each(|share| *share = (*share - largest).exp());
 
         let mut examples = examples.clone();
         examples.shuffle(rng);

@@ -18,13 +18,8 @@ pub(super) fn owners(
     let classes = by_class.len();
     let client_of_rank = shuffled(clients, rng);
     let mut owners = vec![0; by_class.iter().map(Vec::len).sum()];
-    for (class, examples) in by_class
-        .iter()
-        .enumerate()
-        .filter(|(_, examples)| !examples.is_empty())
-    {
-        let first_ranks =
-            (0..each.min(classes)).map(|earlier| (class + classes - earlier) % classes);
+    for (class, examples) in by_class.iter().enumerate().filter(|(_, examples)| !examples.is_empty()) {
+        let first_ranks = (0..each.min(classes)).map(|earlier| (class + classes - earlier) % classes);
         let mut ranks: Vec<usize> = first_ranks
             .flat_map(|first| (first..clients).step_by(classes))
             .collect();

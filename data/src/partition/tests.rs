@@ -16,9 +16,7 @@ fn labelled(labels: Vec<u32>, classes: usize) -> Dataset {
 /// `each` examples of each of `classes` classes, in turn.
 fn balanced(each: usize, classes: usize) -> Dataset {
     labelled(
-        (0..each * classes)
-            .map(|example| (example % classes) as u32)
-            .collect(),
+        (0..each * classes).map(|example| (example % classes) as u32).collect(),
         classes,
     )
 }
@@ -31,12 +29,7 @@ fn sizes(partition: &Partition) -> Vec<usize> {
 
 fn classes_held(partition: &Partition, dataset: &Dataset) -> Vec<usize> {
     let held = |counts: &Vec<u64>| counts.iter().filter(|&&count| count > 0).count();
-    partition
-        .label_histogram(dataset)
-        .unwrap()
-        .iter()
-        .map(held)
-        .collect()
+    partition.label_histogram(dataset).unwrap().iter().map(held).collect()
 }
 
 fn all_dealt_once(partition: &Partition, examples: usize) -> bool {
@@ -54,18 +47,13 @@ fn any_description() -> impl Strategy<Value = PartitionDescription> {
         (-6.0..6.0_f64).prop_map(|exponent| PartitionDescription::Dirichlet {
             alpha: 10_f64.powf(exponent)
         }),
-        prop_oneof![1..8_usize, 1..65536_usize]
-            .prop_map(|per_client| PartitionDescription::Shards { per_client }),
-        (
-            prop_oneof![0.0..3.0, 0.0..100.0_f64],
-            proptest::option::of(1..9_usize)
-        )
-            .prop_map(
-                |(exponent, classes_per_client)| PartitionDescription::PowerLaw {
-                    exponent,
-                    classes_per_client
-                }
-            ),
+        prop_oneof![1..8_usize, 1..65536_usize].prop_map(|per_client| PartitionDescription::Shards { per_client }),
+        (prop_oneof![0.0..3.0, 0.0..100.0_f64], proptest::option::of(1..9_usize)).prop_map(
+            |(exponent, classes_per_client)| PartitionDescription::PowerLaw {
+                exponent,
+                classes_per_client
+            }
+        ),
     ]
 }
 
@@ -137,10 +125,7 @@ fn a_small_alpha_gives_each_class_to_one_client_and_a_large_one_makes_clients_al
     );
     let histogram = deal(1e6).label_histogram(&dataset).unwrap();
     assert!(
-        histogram
-            .iter()
-            .flatten()
-            .all(|&count| (48..=52).contains(&count)),
+        histogram.iter().flatten().all(|&count| (48..=52).contains(&count)),
         "{histogram:?}"
     );
 }
@@ -168,10 +153,7 @@ fn scarce_examples_of_several_classes_do_not_fall_on_the_same_clients() {
     let description = PartitionDescription::Dirichlet { alpha: 1e6 };
     let partition = description.deal(&dataset, 1000, &mut generator(5)).unwrap();
     let holders = sizes(&partition).iter().filter(|&&size| size > 0).count();
-    assert!(
-        holders > 80,
-        "{holders} of 1000 clients hold the 100 examples"
-    );
+    assert!(holders > 80, "{holders} of 1000 clients hold the 100 examples");
 }
 
 #[test]
@@ -181,9 +163,7 @@ fn two_shards_a_client_are_at_most_a_few_classes_and_equal_sizes() {
     let partition = description.deal(&dataset, 100, &mut generator(1)).unwrap();
     assert!(sizes(&partition).iter().all(|&size| size == 60));
     assert!(
-        classes_held(&partition, &dataset)
-            .iter()
-            .all(|&held| held <= 2),
+        classes_held(&partition, &dataset).iter().all(|&held| held <= 2),
         "shards divide the classes here"
     );
 }
@@ -214,15 +194,8 @@ fn a_flat_power_law_is_even() {
         exponent: 0.0,
         classes_per_client: None,
     };
-    let sizes = sizes(
-        &description
-            .deal(&balanced(10, 10), 7, &mut generator(2))
-            .unwrap(),
-    );
-    assert!(
-        sizes.iter().all(|size| (14..=15).contains(size)),
-        "{sizes:?}"
-    );
+    let sizes = sizes(&description.deal(&balanced(10, 10), 7, &mut generator(2)).unwrap());
+    assert!(sizes.iter().all(|size| (14..=15).contains(size)), "{sizes:?}");
 }
 
 #[test]
@@ -233,11 +206,7 @@ fn classes_per_client_are_what_each_client_holds() {
         classes_per_client: Some(2),
     };
     let partition = description.deal(&dataset, 200, &mut generator(2)).unwrap();
-    assert!(
-        classes_held(&partition, &dataset)
-            .iter()
-            .all(|&held| held == 2)
-    );
+    assert!(classes_held(&partition, &dataset).iter().all(|&held| held == 2));
 }
 
 #[test]
@@ -269,10 +238,7 @@ fn the_same_seed_deals_the_same_on_every_machine() {
         [vec![0, 3, 4, 7], vec![1, 6, 8, 10], vec![2, 5, 9, 11]]
     );
     let shards = PartitionDescription::Shards { per_client: 2 };
-    assert_eq!(
-        deal(shards),
-        [vec![1, 4, 6, 9], vec![2, 5, 8, 11], vec![0, 3, 7, 10]]
-    );
+    assert_eq!(deal(shards), [vec![1, 4, 6, 9], vec![2, 5, 8, 11], vec![0, 3, 7, 10]]);
     let dirichlet = PartitionDescription::Dirichlet { alpha: 0.5 };
     assert_eq!(
         deal(dirichlet),
@@ -296,9 +262,7 @@ fn parameters_out_of_range_name_the_key() {
     for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e7] {
         assert!(refuse(PartitionDescription::Dirichlet { alpha }, 1).starts_with("`alpha` is"));
     }
-    assert!(
-        refuse(PartitionDescription::Shards { per_client: 0 }, 1).starts_with("`per_client` is 0")
-    );
+    assert!(refuse(PartitionDescription::Shards { per_client: 0 }, 1).starts_with("`per_client` is 0"));
     let power_law = |exponent, classes_per_client| PartitionDescription::PowerLaw {
         exponent,
         classes_per_client,
@@ -327,10 +291,7 @@ fn a_natural_partition_over_another_number_of_clients_says_how_many_groups_there
         .deal(&dataset, 5, &mut generator(0))
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("there are 2 groups, but 5 clients"),
-        "{error}"
-    );
+    assert!(error.contains("there are 2 groups, but 5 clients"), "{error}");
 }
 
 #[test]

@@ -2,20 +2,16 @@ use super::*;
 
 fn write_idx(path: &Path, shape: &[u32], body: &[u8]) {
     let mut content = vec![0, 0, 8, shape.len() as u8];
-    shape
-        .iter()
-        .for_each(|size| content.extend(size.to_be_bytes()));
+    shape.iter().for_each(|size| content.extend(size.to_be_bytes()));
     content.extend(body);
     std::fs::write(path, content).unwrap();
 }
 
 fn load(text: &str, base: &Path) -> Result<Split, String> {
     let source: Source = toml::from_str(text).map_err(|error| error.to_string())?;
-    source.load(base).map_err(|error| {
-        error
-            .to_string()
-            .replace(&format!("{}/", base.display()), "")
-    })
+    source
+        .load(base)
+        .map_err(|error| error.to_string().replace(&format!("{}/", base.display()), ""))
 }
 
 #[test]
@@ -56,14 +52,9 @@ fn idx_images_get_a_channel_and_labels_their_classes() {
 fn a_well_known_set_that_is_missing_says_what_to_run() {
     let folder = tempfile::tempdir().unwrap();
     let error = load("source = \"mnist\"", folder.path()).unwrap_err();
-    let expected =
-        "datasets/mnist/train-images-idx3-ubyte is missing; run `selvedge data fetch mnist`";
+    let expected = "datasets/mnist/train-images-idx3-ubyte is missing; run `selvedge data fetch mnist`";
     assert!(error.starts_with(expected), "{error}");
-    let error = load(
-        "source = \"fashion-mnist\"\nfolder = \"elsewhere\"",
-        folder.path(),
-    )
-    .unwrap_err();
+    let error = load("source = \"fashion-mnist\"\nfolder = \"elsewhere\"", folder.path()).unwrap_err();
     assert!(
         error.starts_with("elsewhere/train-images-idx3-ubyte is missing"),
         "{error}"
@@ -77,17 +68,9 @@ fn a_well_known_set_is_found_plain_or_gzipped() {
     let base = tempfile::tempdir().unwrap();
     let folder = base.path().join("datasets/mnist");
     std::fs::create_dir_all(&folder).unwrap();
-    write_idx(
-        &folder.join("train-images-idx3-ubyte"),
-        &[1, 2, 2],
-        &[1, 2, 3, 4],
-    );
+    write_idx(&folder.join("train-images-idx3-ubyte"), &[1, 2, 2], &[1, 2, 3, 4]);
     write_idx(&folder.join("train-labels-idx1-ubyte"), &[1], &[9]);
-    write_idx(
-        &folder.join("t10k-images-idx3-ubyte"),
-        &[1, 2, 2],
-        &[1, 2, 3, 4],
-    );
+    write_idx(&folder.join("t10k-images-idx3-ubyte"), &[1, 2, 2], &[1, 2, 3, 4]);
     let packed = std::fs::File::create(folder.join("t10k-labels-idx1-ubyte.gz")).unwrap();
     let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
     packed.write_all(&[0, 0, 8, 1, 0, 0, 0, 1, 5]).unwrap();
@@ -114,14 +97,8 @@ fn unknown_keys_and_sources_are_errors() {
     let error = |text| load(text, Path::new("")).unwrap_err();
     assert!(error("source = \"mnits\"").contains("unknown variant `mnits`"));
     assert!(error("source = \"mnist\"\nfoldr = \"a\"").contains("unknown field `foldr`"));
-    assert!(
-        error("source = \"fashion-mnist-small\"\nfolder = \"a\"")
-            .contains("unknown field `folder`")
-    );
-    assert!(
-        error("source = \"csv\"\ntrain = \"a\"\nlabel = 1\nlabels = 1")
-            .contains("unknown field `labels`")
-    );
+    assert!(error("source = \"fashion-mnist-small\"\nfolder = \"a\"").contains("unknown field `folder`"));
+    assert!(error("source = \"csv\"\ntrain = \"a\"\nlabel = 1\nlabels = 1").contains("unknown field `labels`"));
 }
 
 #[test]
@@ -146,10 +123,7 @@ fn every_source_survives_being_written_and_read_again() {
 #[test]
 fn the_built_in_set_is_refused_where_it_is_not_built_in() {
     let error = load("source = \"fashion-mnist-small\"", Path::new("")).unwrap_err();
-    assert!(
-        error.contains("does not carry the built-in data set"),
-        "{error}"
-    );
+    assert!(error.contains("does not carry the built-in data set"), "{error}");
 }
 
 #[cfg(feature = "built-in")]
@@ -161,21 +135,14 @@ fn the_built_in_set_is_what_it_says() {
         (train.len(), test.len(), train.example_shape()),
         (10_000, 2_000, &[1, 28, 28][..])
     );
-    let Targets::Classes {
-        labels,
-        classes: 10,
-    } = train.targets()
-    else {
+    let Targets::Classes { labels, classes: 10 } = train.targets() else {
         panic!("{:?}", train.targets().kind())
     };
     assert_eq!(labels[..8], [9, 0, 0, 3, 0, 2, 7, 2]);
     let mut inputs = Vec::new();
     test.gather_inputs(&[0], &mut inputs);
     assert_eq!(
-        inputs
-            .iter()
-            .map(|&value| (value * 255.0).round() as u64)
-            .sum::<u64>(),
+        inputs.iter().map(|&value| (value * 255.0).round() as u64).sum::<u64>(),
         33456
     );
 }

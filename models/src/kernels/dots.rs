@@ -74,11 +74,7 @@ fn rows<const N: usize>(block: &[f32], length: usize) -> [&[f32]; N] {
 /// The products of each input with each weight.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-fn tile<S: Simd>(
-    simd: S,
-    weights: [&[f32]; WEIGHTS],
-    inputs: [&[f32]; INPUTS],
-) -> [[f32; WEIGHTS]; INPUTS] {
+fn tile<S: Simd>(simd: S, weights: [&[f32]; WEIGHTS], inputs: [&[f32]; INPUTS]) -> [[f32; WEIGHTS]; INPUTS] {
     // Loops over indices, not closures: what is not inlined here is compiled without the vector instructions.
     let (whole, _) = S::as_simd_f32s(weights[0]);
     let vectors = whole.len();

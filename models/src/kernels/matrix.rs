@@ -26,11 +26,7 @@ struct Shape {
 impl Shape {
     /// Row after row, without gaps.
     fn packed(values: usize, rows: usize, columns: usize) -> Self {
-        assert_eq!(
-            Some(values),
-            rows.checked_mul(columns),
-            "a {rows}x{columns} matrix"
-        );
+        assert_eq!(Some(values), rows.checked_mul(columns), "a {rows}x{columns} matrix");
         assert!(values <= isize::MAX as usize);
         Self {
             rows,
@@ -129,12 +125,7 @@ mod tests {
         let left = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let right = [1.0, 0.0, 2.0, 1.0, 0.0, 3.0];
         let mut into = [1.0; 4];
-        MatrixMut::new(&mut into, 2, 2).product(
-            2.0,
-            10.0,
-            Matrix::new(&left, 2, 3),
-            Matrix::new(&right, 3, 2),
-        );
+        MatrixMut::new(&mut into, 2, 2).product(2.0, 10.0, Matrix::new(&left, 2, 3), Matrix::new(&right, 3, 2));
         assert_eq!(into, [52.0, 112.0, 142.0, 232.0]);
         MatrixMut::new(&mut into, 2, 2).product(
             0.0,
@@ -148,12 +139,7 @@ mod tests {
     #[test]
     fn without_keeping_what_was_there_is_not_read() {
         let mut into = [f32::NAN];
-        MatrixMut::new(&mut into, 1, 1).product(
-            0.0,
-            1.0,
-            Matrix::new(&[2.0], 1, 1),
-            Matrix::new(&[3.0], 1, 1),
-        );
+        MatrixMut::new(&mut into, 1, 1).product(0.0, 1.0, Matrix::new(&[2.0], 1, 1), Matrix::new(&[3.0], 1, 1));
         assert_eq!(into, [6.0]);
     }
 

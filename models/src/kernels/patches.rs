@@ -39,10 +39,7 @@ impl Patches {
 
     /// Width and height of an image with its padding.
     fn padded(&self) -> (usize, usize) {
-        (
-            self.width + 2 * self.padding,
-            self.height + 2 * self.padding,
-        )
+        (self.width + 2 * self.padding, self.height + 2 * self.padding)
     }
 
     /// Where the rows of an image begin in the padded one.
@@ -110,12 +107,7 @@ impl Columns {
 
     /// Adds each value of the `patch x places` matrix that `fill` writes to the pixel it came from: the transpose of
     /// [`gather`](Self::gather). Writes the whole of `image`.
-    pub(crate) fn scatter(
-        &mut self,
-        patches: &Patches,
-        image: &mut [f32],
-        fill: impl FnOnce(&mut [f32]),
-    ) {
+    pub(crate) fn scatter(&mut self, patches: &Patches, image: &mut [f32], fill: impl FnOnce(&mut [f32])) {
         if patches.is_image() {
             return fill(image);
         }
@@ -148,10 +140,8 @@ impl Columns {
     /// Makes the buffers as large as needed, the padding 0.
     fn prepare(&mut self, patches: &Patches) {
         let (width, height) = patches.padded();
-        self.padded
-            .resize(patches.channels * height * width + COPY, 0.0);
-        self.columns
-            .resize(patches.patch() * patches.places() + COPY, 0.0);
+        self.padded.resize(patches.channels * height * width + COPY, 0.0);
+        self.columns.resize(patches.patch() * patches.places() + COPY, 0.0);
     }
 }
 

@@ -42,9 +42,7 @@ fn of_squares(image: &[f32], first: usize, output: &mut [f32], winners: &mut [u3
     let width = image.len() / 2;
     let (top, bottom) = image.split_at(width);
     let squares = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
-    for (place, ((output, winner), (top, bottom))) in
-        output.iter_mut().zip(winners).zip(squares).enumerate()
-    {
+    for (place, ((output, winner), (top, bottom))) in output.iter_mut().zip(winners).zip(squares).enumerate() {
         let at = first + 2 * place;
         (*output, *winner) = (top[0], at as u32);
         challenge(output, winner, top[1], at + 1);
@@ -54,13 +52,7 @@ fn of_squares(image: &[f32], first: usize, output: &mut [f32], winners: &mut [u3
 }
 
 /// A row of windows, the first of which begins at pixel `first`.
-fn of_windows(
-    patches: &Patches,
-    image: &[f32],
-    first: usize,
-    output: &mut [f32],
-    winners: &mut [u32],
-) {
+fn of_windows(patches: &Patches, image: &[f32], first: usize, output: &mut [f32], winners: &mut [u32]) {
     let (kernel, stride) = (patches.kernel, patches.stride);
     output.fill(f32::NEG_INFINITY);
     for (place, winner) in winners.iter_mut().enumerate() {

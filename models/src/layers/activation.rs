@@ -113,24 +113,14 @@ impl<C: Curve> Description for C {
 
     fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
         let live = Live::<C>(PhantomData);
-        Ok(Built::bare(
-            live,
-            input.clone(),
-            input.size() * C::OPERATIONS,
-        ))
+        Ok(Built::bare(live, input.clone(), input.size() * C::OPERATIONS))
     }
 }
 
 struct Live<C>(PhantomData<C>);
 
 impl<C: Curve> Layer for Live<C> {
-    fn plain(
-        &self,
-        _: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         C::plain(input)
     }
 

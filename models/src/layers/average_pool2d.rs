@@ -45,9 +45,7 @@ impl Description for AveragePool2d {
                 kernel: None,
                 stride: Some(stride),
             } => {
-                return Err(
-                    LayerProblem::setting("stride", stride, "absent without `kernel`").into(),
-                );
+                return Err(LayerProblem::setting("stride", stride, "absent without `kernel`").into());
             }
             Self {
                 kernel: None,
@@ -99,13 +97,7 @@ impl Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        _: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         let Patches { height, width, .. } = self.windows;
         if self.window == [height, width] {
             return input.mean_keepdim((2, 3));
@@ -134,8 +126,7 @@ impl Layer for Live {
         for (image, output) in input.chunks_exact(height * width).zip(outputs) {
             for (place, first) in self.places() {
                 let rows = (0..self.window[0]).map(|row| first + row * width);
-                let sums =
-                    rows.map(|start| image[start..start + self.window[1]].iter().sum::<f32>());
+                let sums = rows.map(|start| image[start..start + self.window[1]].iter().sum::<f32>());
                 output[place] = sums.sum::<f32>() * self.share();
             }
         }

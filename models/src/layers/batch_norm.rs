@@ -3,9 +3,7 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Built, Declared, Description, Fault, Layer, epsilon, group_norm::scale_and_shift, positive,
-};
+use super::{Built, Declared, Description, Fault, Layer, epsilon, group_norm::scale_and_shift, positive};
 use crate::{
     chain::{Sink, Values},
     error::{LayerProblem, ModelError},
@@ -55,8 +53,7 @@ impl Description for BatchNorm {
             let needs = "above 0 and at most 1";
             return Err(LayerProblem::setting("momentum", self.momentum, needs).into());
         }
-        let running =
-            |name, value| Declared::new(name, [(channels, input.width)], Initial::Constant(value));
+        let running = |name, value| Declared::new(name, [(channels, input.width)], Initial::Constant(value));
         Ok(Built {
             live: Box::new(Live {
                 settings: *self,
@@ -67,10 +64,7 @@ impl Description for BatchNorm {
             }),
             output: input.clone(),
             parameters: scale_and_shift(channels, input.width).into(),
-            buffers: vec![
-                running("running_mean", 0.0),
-                running("running_variance", 1.0),
-            ],
+            buffers: vec![running("running_mean", 0.0), running("running_variance", 1.0)],
             operations: 8 * input.size() as u64,
         })
     }
@@ -100,15 +94,8 @@ impl Live {
     }
 
     /// The rows of a channel, one of each example.
-    fn rows<'a>(
-        &self,
-        values: &'a [f32],
-        channel: usize,
-    ) -> impl Iterator<Item = &'a [f32]> + use<'a> {
-        values
-            .chunks_exact(self.places)
-            .skip(channel)
-            .step_by(self.channels)
+    fn rows<'a>(&self, values: &'a [f32], channel: usize) -> impl Iterator<Item = &'a [f32]> + use<'a> {
+        values.chunks_exact(self.places).skip(channel).step_by(self.channels)
     }
 }
 
@@ -128,9 +115,7 @@ impl Layer for Live {
             let variance = values.broadcast_sub(&mean)?.sqr()?.mean_keepdim((0, 2))?;
             let host = |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>();
             let running = running_mean.iter_mut().zip(running_variance);
-            for (running, (mean, variance)) in
-                running.zip(host(&mean)?.into_iter().zip(host(&variance)?))
-            {
+            for (running, (mean, variance)) in running.zip(host(&mean)?.into_iter().zip(host(&variance)?)) {
                 self.follow(running, mean, variance, count);
             }
             (mean, variance)
@@ -165,9 +150,7 @@ impl Layer for Live {
             let (mut mean, mut variance) = (running_mean[channel], running_variance[channel]);
             if self.of_batch {
                 mean = self.rows(input, channel).map(sum).sum::<f32>() / count as f32;
-                let squares = self
-                    .rows(input, channel)
-                    .map(|row| squares_about(row, mean));
+                let squares = self.rows(input, channel).map(|row| squares_about(row, mean));
                 variance = squares.sum::<f32>() / count as f32;
                 let running = (&mut running_mean[channel], &mut running_variance[channel]);
                 self.follow(running, mean, variance, count);
@@ -199,14 +182,9 @@ impl Layer for Live {
         let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);
         let share = self.channels as f32 / input.len() as f32;
         for (channel, &(mean, scale)) in self.statistics.iter().enumerate() {
-            let rows = || {
-                self.rows(input, channel)
-                    .zip(self.rows(output_gradient, channel))
-            };
+            let rows = || self.rows(input, channel).zip(self.rows(output_gradient, channel));
             let level: f32 = rows().map(|(_, above)| sum(above)).sum();
-            let tilt: f32 = rows()
-                .map(|(row, above)| weighted_about(row, mean, above))
-                .sum();
+            let tilt: f32 = rows().map(|(row, above)| weighted_about(row, mean, above)).sum();
             bias_gradient[channel] += level;
             weight_gradient[channel] += tilt * scale;
             let Some(gradient) = &mut input_gradient else {

@@ -49,19 +49,11 @@ impl Description for Conv2d {
         let patches = Patches::over(&input.shape, self.kernel, self.stride, self.padding)?;
         let shape = vec![self.channels, patches.out_height, patches.out_width];
         let size = bounded("its output", &shape)?;
-        bounded(
-            "its matrix of patches",
-            &[patches.patch(), patches.places()],
-        )?;
+        bounded("its matrix of patches", &[patches.patch(), patches.places()])?;
         let width = groups.open(self.channels);
         let initial = uniform_by_inputs(patches.patch());
         let window = (self.kernel, Axis::Fixed);
-        let axes = [
-            (self.channels, width),
-            (patches.channels, input.width),
-            window,
-            window,
-        ];
+        let axes = [(self.channels, width), (patches.channels, input.width), window, window];
         let mut parameters = vec![Declared::new("weight", axes, initial)];
         if self.bias {
             parameters.push(Declared::new("bias", [(self.channels, width)], initial));
@@ -103,10 +95,10 @@ impl Layer for Live {
         input: &Tensor,
         _: &mut Mode<'_>,
     ) -> candle_core::Result<Tensor> {
-        let output =
-            self.patches
-                .extent(input)?
-                .conv2d(&parameters[0], 0, self.patches.stride, 1, 1)?;
+        let output = self
+            .patches
+            .extent(input)?
+            .conv2d(&parameters[0], 0, self.patches.stride, 1, 1)?;
         match parameters.get(1) {
             Some(bias) => output.broadcast_add(&bias.reshape((1, self.channels, 1, 1))?),
             None => Ok(output),
@@ -162,11 +154,10 @@ impl Layer for Live {
             gradient.product(keep, 1.0, above, columns);
             keep = 1.0;
             if let Some(gradient) = &mut input_gradient {
-                self.columns
-                    .scatter(&self.patches, &mut gradient[pixels], |columns| {
-                        let columns = MatrixMut::new(columns, patch, places);
-                        columns.product(0.0, 1.0, weight.transposed(), above);
-                    });
+                self.columns.scatter(&self.patches, &mut gradient[pixels], |columns| {
+                    let columns = MatrixMut::new(columns, patch, places);
+                    columns.product(0.0, 1.0, weight.transposed(), above);
+                });
             }
         }
         Ok(())

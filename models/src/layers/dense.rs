@@ -36,8 +36,7 @@ impl Description for Dense {
             [features] => (vec![], features),
             [sequence, features] => (vec![sequence], features),
             _ => {
-                let needs =
-                    "[features] or [sequence, features] (is a `flatten` missing before it?)";
+                let needs = "[features] or [sequence, features] (is a `flatten` missing before it?)";
                 return Err(LayerProblem::input(needs, &input.shape).into());
             }
         };

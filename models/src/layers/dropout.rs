@@ -50,26 +50,14 @@ fn draw(rate: f32, factors: &mut [f32], mode: &mut Mode<'_>) {
     match mode {
         Mode::Train(rng) if rate > 0.0 => {
             let kept = 1.0 / (1.0 - rate);
-            factors.fill_with(|| {
-                if rng.random::<f32>() < rate {
-                    0.0
-                } else {
-                    kept
-                }
-            });
+            factors.fill_with(|| if rng.random::<f32>() < rate { 0.0 } else { kept });
         }
         _ => factors.fill(1.0),
     }
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        _: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        mode: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         let mut factors = vec![0.0; input.elem_count()];
         draw(self.rate, &mut factors, mode);
         input * Tensor::from_vec(factors, input.shape(), input.device())?

@@ -28,10 +28,7 @@ impl Description for Embedding {
     }
 
     fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
-        let Self {
-            vocabulary,
-            dimension,
-        } = *self;
+        let Self { vocabulary, dimension } = *self;
         let [sequence] = input.shape[..] else {
             return Err(LayerProblem::input("[sequence]", &input.shape).into());
         };
@@ -110,10 +107,7 @@ impl Layer for Live {
         input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
         let gradient = sink.begun();
-        for (token, above) in input
-            .iter()
-            .zip(output_gradient.chunks_exact(self.dimension))
-        {
+        for (token, above) in input.iter().zip(output_gradient.chunks_exact(self.dimension)) {
             let start = *token as usize * self.dimension;
             let row = &mut gradient[start..start + self.dimension];
             for (sum, above) in row.iter_mut().zip(above) {

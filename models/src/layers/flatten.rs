@@ -41,13 +41,7 @@ impl Description for Flatten {
 struct Live;
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        _: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         input.flatten_from(1)
     }
 

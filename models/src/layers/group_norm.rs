@@ -72,10 +72,7 @@ impl Description for LayerNorm {
             return Err(LayerProblem::input(needs, &input.shape).into());
         };
         positive("epsilon", self.epsilon)?;
-        Ok(normalisation(
-            Live::new(features, 1, 1, self.epsilon),
-            input,
-        ))
+        Ok(normalisation(Live::new(features, 1, 1, self.epsilon), input))
     }
 }
 
@@ -156,11 +153,7 @@ impl Layer for Live {
         let (weight, bias) = values.parameters.split_at(self.channels);
         let (size, channels) = (self.group(), self.channels / self.groups);
         self.statistics.clear();
-        for (index, (group, output)) in input
-            .chunks_exact(size)
-            .zip(output.chunks_exact_mut(size))
-            .enumerate()
-        {
+        for (index, (group, output)) in input.chunks_exact(size).zip(output.chunks_exact_mut(size)).enumerate() {
             let mean = sum(group) / size as f32;
             let variance = squares_about(group, mean) / size as f32;
             let scale = 1.0 / (variance + self.epsilon).sqrt();
@@ -169,9 +162,7 @@ impl Layer for Live {
             let rows = group
                 .chunks_exact(self.places)
                 .zip(output.chunks_exact_mut(self.places));
-            for ((row, output), (weight, bias)) in
-                rows.zip(weight[first..].iter().zip(&bias[first..]))
-            {
+            for ((row, output), (weight, bias)) in rows.zip(weight[first..].iter().zip(&bias[first..])) {
                 for (output, value) in output.iter_mut().zip(row) {
                     *output = (value - mean) * scale * weight + bias;
                 }
@@ -191,14 +182,10 @@ impl Layer for Live {
         let weight = &sink.parameters[..self.channels];
         let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);
         let (size, channels) = (self.group(), self.channels / self.groups);
-        let groups = input
-            .chunks_exact(size)
-            .zip(output_gradient.chunks_exact(size));
+        let groups = input.chunks_exact(size).zip(output_gradient.chunks_exact(size));
         for (index, ((group, above), (mean, scale))) in groups.zip(&self.statistics).enumerate() {
             let first = index % self.groups * channels;
-            let rows = group
-                .chunks_exact(self.places)
-                .zip(above.chunks_exact(self.places));
+            let rows = group.chunks_exact(self.places).zip(above.chunks_exact(self.places));
             for (channel, (row, above)) in (first..).zip(rows) {
                 weight_gradient[channel] += weighted_about(row, *mean, above) * scale;
                 bias_gradient[channel] += sum(above);

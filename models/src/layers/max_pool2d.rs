@@ -56,13 +56,7 @@ struct Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        _: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         // Candle's own pool gives a gradient that is too small by the window's area.
         let Patches {
             channels,
@@ -100,10 +94,7 @@ impl Layer for Live {
             return Ok(());
         };
         input_gradient.fill(0.0);
-        let (image, places) = (
-            self.patches.height * self.patches.width,
-            self.patches.places(),
-        );
+        let (image, places) = (self.patches.height * self.patches.width, self.patches.places());
         let above = output_gradient
             .chunks_exact(places)
             .zip(self.winners.chunks_exact(places));

@@ -143,11 +143,7 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    pub(crate) fn new<const N: usize>(
-        name: &str,
-        axes: [(usize, Axis); N],
-        initial: Initial,
-    ) -> Self {
+    pub(crate) fn new<const N: usize>(name: &str, axes: [(usize, Axis); N], initial: Initial) -> Self {
         Self {
             name: name.to_string(),
             shape: axes.map(|(size, _)| size).to_vec(),

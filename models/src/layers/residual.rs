@@ -42,16 +42,8 @@ impl Description for Residual {
         };
         let mut layers = way(&self.layers, "layers")?;
         let mut shortcut = way(&self.shortcut, "shortcut")?;
-        let one = layers
-            .chain
-            .stages()
-            .last()
-            .map_or(input, |stage| &stage.output);
-        let other = shortcut
-            .chain
-            .stages()
-            .last()
-            .map_or(input, |stage| &stage.output);
+        let one = layers.chain.stages().last().map_or(input, |stage| &stage.output);
+        let other = shortcut.chain.stages().last().map_or(input, |stage| &stage.output);
         if one.shape != other.shape {
             let (layers, shortcut) = (one.shape.clone(), other.shape.clone());
             return Err(LayerProblem::Shortcut { layers, shortcut }.into());
@@ -115,25 +107,11 @@ impl Layer for Live {
         let examples = input.len() / self.example;
         let (parameters, around_parameters) = values.parameters.split_at(self.layers.parameters());
         let (buffers, around_buffers) = values.buffers.split_at_mut(self.layers.buffers());
-        self.layers.forward(
-            Values {
-                parameters,
-                buffers,
-            },
-            examples,
-            input,
-            mode,
-        )?;
+        self.layers
+            .forward(Values { parameters, buffers }, examples, input, mode)?;
         let (parameters, buffers) = (around_parameters, around_buffers);
-        self.shortcut.forward(
-            Values {
-                parameters,
-                buffers,
-            },
-            examples,
-            input,
-            mode,
-        )?;
+        self.shortcut
+            .forward(Values { parameters, buffers }, examples, input, mode)?;
         let around = if self.shortcut.is_empty() {
             input
         } else {

@@ -7,12 +7,7 @@ use crate::{error::LayerProblem, kernels::patches::Patches};
 
 impl Patches {
     /// The patches that a square window visits on an image of shape `[channels, height, width]`.
-    pub(super) fn over(
-        shape: &[usize],
-        kernel: usize,
-        stride: usize,
-        padding: usize,
-    ) -> Result<Self, LayerProblem> {
+    pub(super) fn over(shape: &[usize], kernel: usize, stride: usize, padding: usize) -> Result<Self, LayerProblem> {
         let &[channels, height, width] = shape else {
             return Err(LayerProblem::input("[channels, height, width]", shape));
         };
@@ -50,8 +45,7 @@ impl Patches {
         let pixel = |place: usize| {
             let (row, column) = (place / self.out_width, place % self.out_width);
             let rows = (0..self.kernel).map(move |y| (row * self.stride + y) * self.width);
-            let columns =
-                move |start| (0..self.kernel).map(move |x| start + column * self.stride + x);
+            let columns = move |start| (0..self.kernel).map(move |x| start + column * self.stride + x);
             rows.flat_map(columns).map(|pixel| pixel as u32)
         };
         let pixels: Vec<u32> = (0..self.places()).flat_map(pixel).collect();

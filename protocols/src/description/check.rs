@@ -27,11 +27,7 @@ impl Description {
             }
         };
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        require(
-            self.rounds >= 1,
-            "rounds",
-            format!("{} is not at least 1", self.rounds),
-        );
+        require(self.rounds >= 1, "rounds", format!("{} is not at least 1", self.rounds));
         require(
             self.clients >= 1,
             "clients",
@@ -55,11 +51,7 @@ impl Description {
             "0 is not at least 1".into(),
         );
         let both = training.epochs.is_some() && training.steps.is_some();
-        require(
-            !both,
-            "training.steps",
-            "give `epochs` or `steps`, not both".into(),
-        );
+        require(!both, "training.steps", "give `epochs` or `steps`, not both".into());
 
         let cohort = &self.cohort;
         let size = self.cohort_size();
@@ -83,11 +75,7 @@ impl Description {
         );
 
         let evaluation = &self.evaluation;
-        require(
-            evaluation.every >= 1,
-            "evaluation.every",
-            "0 is not at least 1".into(),
-        );
+        require(evaluation.every >= 1, "evaluation.every", "0 is not at least 1".into());
         let holdout = evaluation.holdout;
         require(
             (0.0..1.0).contains(&holdout),
@@ -100,11 +88,7 @@ impl Description {
 
         let network = &self.network;
         let wait = network.wait_seconds;
-        require(
-            positive(wait),
-            "network.wait_seconds",
-            format!("{wait} is not above 0"),
-        );
+        require(positive(wait), "network.wait_seconds", format!("{wait} is not above 0"));
         let (connect, idle) = (network.connect_seconds, network.idle_seconds);
         require(
             positive(connect),
@@ -118,11 +102,7 @@ impl Description {
         );
         if let Some(start) = network.start_with {
             let range = format!("{start} is not from 1 to the {} clients", self.clients);
-            require(
-                (1..=self.clients).contains(&start),
-                "network.start_with",
-                range,
-            );
+            require((1..=self.clients).contains(&start), "network.start_with", range);
         }
 
         if let Err(error) = training.optimiser.check() {
@@ -140,11 +120,7 @@ impl Description {
             }
             let last = at + 1 == self.filters.len();
             let message = "nothing can follow a filter that encodes: put it last";
-            require(
-                last || !filter.encodes(),
-                &format!("filters[{at}]"),
-                message.into(),
-            );
+            require(last || !filter.encodes(), &format!("filters[{at}]"), message.into());
         }
         problems
     }
@@ -181,9 +157,7 @@ impl Description {
                 (Targets::MultiLabel { width, .. }, Loss::BinaryCrossEntropy)
                 | (Targets::Values { width, .. }, Loss::MeanSquaredError) => {
                     if output.iter().product::<usize>() != *width {
-                        let message = format!(
-                            "it ends in shape {output:?}, but examples have {width} targets"
-                        );
+                        let message = format!("it ends in shape {output:?}, but examples have {width} targets");
                         refuse("model", message);
                     }
                 }

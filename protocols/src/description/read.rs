@@ -97,15 +97,9 @@ impl FromStr for Override {
         let (path, value) = text
             .split_once('=')
             .ok_or_else(|| error("write key=value, such as rounds=5"))?;
-        let path: Vec<String> = path
-            .trim()
-            .split('.')
-            .map(|key| key.trim().to_owned())
-            .collect();
+        let path: Vec<String> = path.trim().split('.').map(|key| key.trim().to_owned()).collect();
         if path.iter().any(String::is_empty) {
-            return Err(error(
-                "the key is empty; write key=value, such as cohort.size=5",
-            ));
+            return Err(error("the key is empty; write key=value, such as cohort.size=5"));
         }
         let parsed = format!("value = {value}")
             .parse::<Table>()
@@ -128,15 +122,11 @@ impl Override {
         };
         let mut at = table;
         for key in path {
-            let next = at
-                .entry(key.as_str())
-                .or_insert_with(|| Value::Table(Table::new()));
-            at = next
-                .as_table_mut()
-                .ok_or_else(|| DescriptionError::Override {
-                    text: format!("{}=…", self.path.join(".")),
-                    reason: format!("`{key}` is a value, not a table"),
-                })?;
+            let next = at.entry(key.as_str()).or_insert_with(|| Value::Table(Table::new()));
+            at = next.as_table_mut().ok_or_else(|| DescriptionError::Override {
+                text: format!("{}=…", self.path.join(".")),
+                reason: format!("`{key}` is a value, not a table"),
+            })?;
         }
         at.insert(last.clone(), self.value.clone());
         Ok(())
@@ -160,11 +150,7 @@ impl Description {
     ///
     /// # Errors
     /// When the text is no description; the error names the key.
-    pub fn parse(
-        text: &str,
-        origin: &str,
-        overrides: &[Override],
-    ) -> Result<Self, DescriptionError> {
+    pub fn parse(text: &str, origin: &str, overrides: &[Override]) -> Result<Self, DescriptionError> {
         let mut table: Table = text.parse().map_err(|error| DescriptionError::NotToml {
             origin: origin.into(),
             error: Box::new(error),
@@ -172,21 +158,20 @@ impl Description {
         for change in overrides {
             change.apply(&mut table)?;
         }
-        let description: Self =
-            serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
-                let path = error.path().to_string();
-                let at = if path == "." {
-                    String::new()
-                } else {
-                    format!("{path}: ")
-                };
-                let message = with_nearest(error.into_inner().message());
-                DescriptionError::Key {
-                    origin: origin.into(),
-                    at,
-                    message,
-                }
-            })?;
+        let description: Self = serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+            let path = error.path().to_string();
+            let at = if path == "." {
+                String::new()
+            } else {
+                format!("{path}: ")
+            };
+            let message = with_nearest(error.into_inner().message());
+            DescriptionError::Key {
+                origin: origin.into(),
+                at,
+                message,
+            }
+        })?;
         let problems = description.problems();
         match problems.is_empty() {
             true => Ok(description),

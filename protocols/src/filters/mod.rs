@@ -60,26 +60,17 @@ impl std::ops::Deref for FilterDescription {
 }
 
 /// Applies the client's halves, in order.
-pub fn apply(
-    filters: &[FilterDescription],
-    values: Values,
-    global: &Weights,
-    random: &mut ChaCha8Rng,
-) -> Values {
-    filters.iter().fold(values, |values, filter| {
-        filter.client(values, global, random)
-    })
+pub fn apply(filters: &[FilterDescription], values: Values, global: &Weights, random: &mut ChaCha8Rng) -> Values {
+    filters
+        .iter()
+        .fold(values, |values, filter| filter.client(values, global, random))
 }
 
 /// Applies the server's halves, in reverse order.
 ///
 /// # Errors
 /// When a filter finds that the values cannot be what its client's half made.
-pub fn undo(
-    filters: &[FilterDescription],
-    values: Values,
-    global: &Weights,
-) -> Result<Values, Rejection> {
+pub fn undo(filters: &[FilterDescription], values: Values, global: &Weights) -> Result<Values, Rejection> {
     filters
         .iter()
         .rev()

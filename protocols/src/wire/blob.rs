@@ -191,10 +191,7 @@ impl Partial {
     /// # Errors
     /// [`WireError::BlobTooLarge`].
     pub fn new(reference: BlobReference, limit: u64) -> Result<Self, WireError> {
-        let too_large = WireError::BlobTooLarge {
-            blob: reference,
-            limit,
-        };
+        let too_large = WireError::BlobTooLarge { blob: reference, limit };
         match usize::try_from(reference.bytes) {
             Ok(size) if reference.bytes <= limit => Ok(Self {
                 reference,
@@ -272,9 +269,7 @@ pub async fn pull(link: &Link, partial: &mut Partial) -> Result<Bytes, WireError
             peer: peer.name(),
             blob,
         },
-        ReadError::Reset(RESET_BAD_REQUEST) => {
-            peer.breaks(format!("it does not understand the request for {blob}"))
-        }
+        ReadError::Reset(RESET_BAD_REQUEST) => peer.breaks(format!("it does not understand the request for {blob}")),
         ReadError::Reset(_) => WireError::BlobAbandoned {
             peer: peer.name(),
             blob,
@@ -393,8 +388,7 @@ async fn transfer(
     answer.reset = Some(RESET_ABANDONED);
     while !content.is_empty() {
         let piece = content.split_to(content.len().min(SENT_AT_ONCE));
-        peer.within("taking a blob", answer.stream.write_chunk(piece))
-            .await?;
+        peer.within("taking a blob", answer.stream.write_chunk(piece)).await?;
     }
     let _ = answer.stream.finish(); // Fails only if the peer no longer wants it.
     answer.reset = None;

@@ -13,8 +13,7 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::{
     RootCertStore,
@@ -66,12 +65,7 @@ pub enum Existing {
 ///
 /// # Errors
 /// [`WireError::Exists`], [`WireError::File`], [`WireError::Issuing`] (a host that is no name).
-pub fn new_authority(
-    folder: &Path,
-    hosts: &[String],
-    validity: Validity,
-    existing: Existing,
-) -> Result<(), WireError> {
+pub fn new_authority(folder: &Path, hosts: &[String], validity: Validity, existing: Existing) -> Result<(), WireError> {
     let failed = |error| issuing("the authority's certificate", error);
     fs::create_dir_all(folder).map_err(|error| file("create", folder, error))?;
     refuse_existing(folder, &[AUTHORITY, COORDINATOR], existing)?;
@@ -93,13 +87,7 @@ pub fn new_authority(
     let mut leaf = self::params(COORDINATOR, validity)?;
     leaf.subject_alt_names = names;
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    sign(
-        folder,
-        leaf,
-        COORDINATOR,
-        &Issuer::new(params, key),
-        existing,
-    )
+    sign(folder, leaf, COORDINATOR, &Issuer::new(params, key), existing)
 }
 
 /// Issues a client's certificate: `NAME.pem` and `NAME.key` in the authority's folder.
@@ -107,21 +95,13 @@ pub fn new_authority(
 /// # Errors
 /// [`WireError::ClientName`], [`WireError::Exists`], [`WireError::File`] and
 /// [`WireError::NotPem`] for the authority's own files.
-pub fn issue(
-    folder: &Path,
-    name: &str,
-    validity: Validity,
-    existing: Existing,
-) -> Result<(), WireError> {
+pub fn issue(folder: &Path, name: &str, validity: Validity, existing: Existing) -> Result<(), WireError> {
     if !is_client_name(name) {
-        return Err(WireError::ClientName {
-            name: name.to_owned(),
-        });
+        return Err(WireError::ClientName { name: name.to_owned() });
     }
     refuse_existing(folder, &[name], existing)?;
     let (certificate_path, key_path) = paths(folder, AUTHORITY);
-    let key = KeyPair::from_pem(&read(&key_path)?)
-        .map_err(|error| not_pem(&key_path, "private key", error))?;
+    let key = KeyPair::from_pem(&read(&key_path)?).map_err(|error| not_pem(&key_path, "private key", error))?;
     let issuer = Issuer::from_ca_cert_pem(&read(&certificate_path)?, key)
         .map_err(|error| not_pem(&certificate_path, "certificate of an authority", error))?;
     let mut leaf = params(name, validity)?;
@@ -192,28 +172,21 @@ impl Credentials {
     /// # Errors
     /// [`WireError::File`], [`WireError::NotPem`], [`WireError::KeyMismatch`],
     /// [`WireError::Expired`], [`WireError::NotYetValid`].
-    pub fn load(
-        certificate: &Path,
-        key: &Path,
-        authority: &Path,
-        now: SystemTime,
-    ) -> Result<Self, WireError> {
+    pub fn load(certificate: &Path, key: &Path, authority: &Path, now: SystemTime) -> Result<Self, WireError> {
         let certificate_der = load_certificate(certificate, now)?;
         let authority_der = load_certificate(authority, now)?;
-        let key_der = PrivateKeyDer::from_pem_slice(read(key)?.as_bytes())
-            .map_err(|error| not_pem(key, "private key", error))?;
+        let key_der =
+            PrivateKeyDer::from_pem_slice(read(key)?.as_bytes()).map_err(|error| not_pem(key, "private key", error))?;
         let identity = PeerIdentity::of(&certificate_der)
             .map_err(|detail| not_pem(certificate, "certificate of a member", detail))?;
         let provider = rustls::crypto::ring::default_provider();
         let certified =
-            CertifiedKey::from_der(vec![certificate_der], key_der, &provider).map_err(|error| {
-                match error {
-                    rustls::Error::InconsistentKeys(_) => WireError::KeyMismatch {
-                        certificate: certificate.to_owned(),
-                        key: key.to_owned(),
-                    },
-                    other => not_pem(key, "usable private key", other),
-                }
+            CertifiedKey::from_der(vec![certificate_der], key_der, &provider).map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => WireError::KeyMismatch {
+                    certificate: certificate.to_owned(),
+                    key: key.to_owned(),
+                },
+                other => not_pem(key, "usable private key", other),
             })?;
         let mut roots = RootCertStore::empty();
         roots
@@ -239,8 +212,8 @@ impl fmt::Debug for Credentials {
 }
 
 fn load_certificate(path: &Path, now: SystemTime) -> Result<CertificateDer<'static>, WireError> {
-    let certificate = CertificateDer::from_pem_slice(read(path)?.as_bytes())
-        .map_err(|error| not_pem(path, "certificate", error))?;
+    let certificate =
+        CertificateDer::from_pem_slice(read(path)?.as_bytes()).map_err(|error| not_pem(path, "certificate", error))?;
     let validity = parse(&certificate)
         .map_err(|detail| not_pem(path, "certificate", detail))?
         .validity()
@@ -293,10 +266,7 @@ fn sign(
 
 /// Where a member's certificate and private key lie in the authority's folder.
 pub fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-    (
-        folder.join(format!("{name}.pem")),
-        folder.join(format!("{name}.key")),
-    )
+    (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")))
 }
 
 /// Looks before anything is written, so that a refusal leaves no half of a pair behind.
@@ -343,9 +313,7 @@ fn write(path: &Path, text: &str, mode: u32, existing: Existing) -> Result<(), W
     match persisted {
         Ok(_) => {}
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(WireError::Exists {
-                path: path.to_owned(),
-            });
+            return Err(WireError::Exists { path: path.to_owned() });
         }
         Err(error) => return Err(failed(error.error)),
     }
@@ -370,12 +338,7 @@ fn date(moment: SystemTime) -> Result<OffsetDateTime, WireError> {
 }
 
 fn readable(date: OffsetDateTime) -> String {
-    format!(
-        "{} {:02}:{:02} UTC",
-        date.date(),
-        date.hour(),
-        date.minute()
-    )
+    format!("{} {:02}:{:02} UTC", date.date(), date.hour(), date.minute())
 }
 
 fn file(doing: &'static str, path: &Path, source: io::Error) -> WireError {

@@ -64,8 +64,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     if bytes.len() > BYTES_MAX {
         return Err(CodecError::TooLarge { bytes: bytes.len() });
     }
-    let (message, used) =
-        bincode::serde::decode_from_slice(bytes, CONFIG).map_err(CodecError::Decode)?;
+    let (message, used) = bincode::serde::decode_from_slice(bytes, CONFIG).map_err(CodecError::Decode)?;
     match bytes.len() - used {
         0 => Ok(message),
         surplus => Err(CodecError::Trailing { bytes: surplus }),
@@ -82,10 +81,7 @@ mod tests {
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     enum Message {
         Text(String),
-        Numbers {
-            values: Vec<f64>,
-            name: Option<String>,
-        },
+        Numbers { values: Vec<f64>, name: Option<String> },
         Bytes(Vec<u8>),
         Nested(Vec<Vec<u32>>),
         Nothing,
@@ -100,8 +96,7 @@ mod tests {
             )
                 .prop_map(|(values, name)| Message::Numbers { values, name }),
             proptest::collection::vec(any::<u8>(), 0..99).prop_map(Message::Bytes),
-            proptest::collection::vec(proptest::collection::vec(any::<u32>(), 0..9), 0..9)
-                .prop_map(Message::Nested),
+            proptest::collection::vec(proptest::collection::vec(any::<u32>(), 0..9), 0..9).prop_map(Message::Nested),
             Just(Message::Nothing),
         ]
     }

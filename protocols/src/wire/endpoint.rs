@@ -85,23 +85,17 @@ impl Link {
 
     /// The handshake is done and the chain has passed verification; what it says may still not be
     /// a name we know.
-    fn new(
-        connection: Connection,
-        endpoint: Option<Endpoint>,
-        idle: Duration,
-    ) -> Result<Self, WireError> {
+    fn new(connection: Connection, endpoint: Option<Endpoint>, idle: Duration) -> Result<Self, WireError> {
         let address = connection.remote_address();
         let identity = connection
             .peer_identity()
             .and_then(|chain| chain.downcast::<Vec<CertificateDer<'static>>>().ok())
             .and_then(|chain| chain.first().map(PeerIdentity::of))
             .unwrap_or_else(|| Err("the handshake left no certificate".to_owned()))
-            .and_then(
-                |identity| match (identity.name == COORDINATOR) == endpoint.is_some() {
-                    true => Ok(identity),
-                    false => Err(format!("\"{identity}\" is a name of the other role")),
-                },
-            );
+            .and_then(|identity| match (identity.name == COORDINATOR) == endpoint.is_some() {
+                true => Ok(identity),
+                false => Err(format!("\"{identity}\" is a name of the other role")),
+            });
         match identity {
             Ok(identity) => Ok(Self {
                 connection,
@@ -113,10 +107,7 @@ impl Link {
                 endpoint,
             }),
             Err(detail) => {
-                connection.close(
-                    CLOSE_REFUSED,
-                    b"your certificate carries no acceptable name",
-                );
+                connection.close(CLOSE_REFUSED, b"your certificate carries no acceptable name");
                 Err(WireError::PeerCertificate {
                     peer: address.to_string(),
                     fault: CertificateFault::Unacceptable,
@@ -171,13 +162,8 @@ impl fmt::Debug for Link {
 /// # Errors
 /// [`WireError::Address`], [`WireError::Unreachable`], [`WireError::Version`],
 /// [`WireError::PeerCertificate`], [`WireError::OwnCertificate`].
-pub async fn connect(
-    server: &str,
-    credentials: &Credentials,
-    limits: Limits,
-) -> Result<(Link, Control), WireError> {
-    let config =
-        client_config(credentials, PROTOCOL, limits).map_err(|detail| unusable(server, detail))?;
+pub async fn connect(server: &str, credentials: &Credentials, limits: Limits) -> Result<(Link, Control), WireError> {
+    let config = client_config(credentials, PROTOCOL, limits).map_err(|detail| unusable(server, detail))?;
     timeout(limits.connect, dial(server, config, limits.idle))
         .await
         .unwrap_or_else(|_| {
@@ -188,18 +174,12 @@ pub async fn connect(
         })
 }
 
-async fn dial(
-    server: &str,
-    config: quinn::ClientConfig,
-    idle: Duration,
-) -> Result<(Link, Control), WireError> {
+async fn dial(server: &str, config: quinn::ClientConfig, idle: Duration) -> Result<(Link, Control), WireError> {
     let Some((host, _)) = server.rsplit_once(':') else {
         return Err(unusable(server, "it must be HOST:PORT"));
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = lookup_host(server)
-        .await
-        .map_err(|error| unusable(server, error))?;
+    let addresses = lookup_host(server).await.map_err(|error| unusable(server, error))?;
     let mut handshakes = JoinSet::new();
     for address in addresses {
         handshakes.spawn(shake_hands(address, host.to_owned(), config.clone(), idle));
@@ -265,15 +245,9 @@ impl Listener {
     ///
     /// # Errors
     /// [`WireError::Address`].
-    pub fn bind(
-        address: SocketAddr,
-        credentials: &Credentials,
-        limits: Limits,
-    ) -> Result<Self, WireError> {
-        let config = server_config(credentials, PROTOCOL, limits)
-            .map_err(|detail| unusable(address, detail))?;
-        let endpoint =
-            Endpoint::server(config, address).map_err(|error| unusable(address, error))?;
+    pub fn bind(address: SocketAddr, credentials: &Credentials, limits: Limits) -> Result<Self, WireError> {
+        let config = server_config(credentials, PROTOCOL, limits).map_err(|detail| unusable(address, detail))?;
+        let endpoint = Endpoint::server(config, address).map_err(|error| unusable(address, error))?;
         Ok(Self { endpoint, limits })
     }
 

@@ -87,11 +87,7 @@ pub enum WireError {
     },
 
     #[error("{peer} announces a frame of {bytes} bytes, the limit is {limit}")]
-    FrameTooLarge {
-        peer: String,
-        bytes: usize,
-        limit: usize,
-    },
+    FrameTooLarge { peer: String, bytes: usize, limit: usize },
     #[error("a message from {peer} cannot be read: {source}")]
     Malformed { peer: String, source: CodecError },
     #[error("a message to {peer} cannot be sent: {source}")]
@@ -166,8 +162,7 @@ impl WireError {
             Self::Address { .. } => "E-WIRE-ADDRESS",
             Self::Unreachable { .. } => "E-WIRE-UNREACHABLE",
             Self::Version { .. } => "E-WIRE-VERSION",
-            Self::PeerCertificate { fault, .. } | Self::OwnCertificate { fault, .. } => match fault
-            {
+            Self::PeerCertificate { fault, .. } | Self::OwnCertificate { fault, .. } => match fault {
                 Fault::Missing => "E-WIRE-CERT-MISSING",
                 Fault::OtherAuthority => "E-WIRE-CERT-AUTHORITY",
                 Fault::NotValidNow => "E-WIRE-CERT-DATE",
@@ -280,9 +275,7 @@ fn explain_code(peer: String, code: TransportErrorCode, detail: String, remote: 
         AlertDescription::NoApplicationProtocol => return WireError::Version { peer },
         AlertDescription::CertificateRequired => CertificateFault::Missing,
         // Two authorities of one name differ only in the signature, hence the second.
-        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
-            CertificateFault::OtherAuthority
-        }
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => CertificateFault::OtherAuthority,
         AlertDescription::CertificateExpired => CertificateFault::NotValidNow,
         AlertDescription::BadCertificate => CertificateFault::WrongHost,
         AlertDescription::UnsupportedCertificate => CertificateFault::WrongRole,
@@ -297,16 +290,8 @@ fn explain_code(peer: String, code: TransportErrorCode, detail: String, remote: 
         }
     };
     match remote {
-        true => WireError::OwnCertificate {
-            peer,
-            fault,
-            detail,
-        },
-        false => WireError::PeerCertificate {
-            peer,
-            fault,
-            detail,
-        },
+        true => WireError::OwnCertificate { peer, fault, detail },
+        false => WireError::PeerCertificate { peer, fault, detail },
     }
 }
 

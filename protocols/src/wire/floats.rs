@@ -22,10 +22,7 @@ pub fn bytes_from_floats(floats: &[f32]) -> Vec<u8> {
 /// [`WireError::NotFloats`] when the length is not a multiple of four.
 pub fn floats_from_bytes(bytes: &[u8]) -> Result<Vec<f32>, WireError> {
     match bytes.as_chunks::<WIDTH>() {
-        (floats, []) => Ok(floats
-            .iter()
-            .map(|float| f32::from_le_bytes(*float))
-            .collect()),
+        (floats, []) => Ok(floats.iter().map(|float| f32::from_le_bytes(*float)).collect()),
         _ => Err(WireError::NotFloats { bytes: bytes.len() }),
     }
 }

@@ -29,11 +29,7 @@ pub enum StreamKind {
 
 impl StreamKind {
     /// Reads a stream's first byte, which must announce this kind.
-    pub(super) async fn expect(
-        self,
-        peer: &Peer,
-        receive: &mut RecvStream,
-    ) -> Result<(), WireError> {
+    pub(super) async fn expect(self, peer: &Peer, receive: &mut RecvStream) -> Result<(), WireError> {
         let mut kind = [0];
         let read = peer.within("opening a stream", receive.read(&mut kind));
         match read.await? {
@@ -139,8 +135,7 @@ impl FrameReader {
     /// Starts the clock of the frame at hand. A stream that is opened to say one thing starts it
     /// before the first byte.
     pub(super) fn begin(&mut self) {
-        self.deadline
-            .get_or_insert_with(|| Instant::now() + self.peer.idle);
+        self.deadline.get_or_insert_with(|| Instant::now() + self.peer.idle);
     }
 }
 

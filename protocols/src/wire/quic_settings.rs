@@ -56,8 +56,8 @@ impl From<&Network> for Limits {
 
 fn transport(limits: Limits) -> Result<Arc<TransportConfig>, String> {
     let mut transport = TransportConfig::default();
-    let idle = IdleTimeout::try_from(limits.idle)
-        .map_err(|_| format!("an idle limit of {:?} is too long", limits.idle))?;
+    let idle =
+        IdleTimeout::try_from(limits.idle).map_err(|_| format!("an idle limit of {:?} is too long", limits.idle))?;
     transport
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(limits.idle / 3))
@@ -85,9 +85,7 @@ pub(super) fn client_config(
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| error.to_string())?
         .with_root_certificates(credentials.roots.clone())
-        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
-            credentials.certified.clone(),
-        )));
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified.clone())));
     tls.alpn_protocols = vec![protocol.into()];
     tls.resumption = Resumption::disabled();
     let tls = QuicClientConfig::try_from(tls).map_err(|error| error.to_string())?;
@@ -101,17 +99,14 @@ pub(super) fn server_config(
     protocol: &str,
     limits: Limits,
 ) -> Result<quinn::ServerConfig, String> {
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(credentials.roots.clone(), provider())
-            .build()
-            .map_err(|error| error.to_string())?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(credentials.roots.clone(), provider())
+        .build()
+        .map_err(|error| error.to_string())?;
     let mut tls = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| error.to_string())?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(
-            credentials.certified.clone(),
-        )));
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified.clone())));
     tls.alpn_protocols = vec![protocol.into()];
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;

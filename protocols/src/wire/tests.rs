@@ -66,10 +66,7 @@ async fn arrive(listener: &Listener) -> Result<(Link, Control), WireError> {
 }
 
 /// What the coordinator and the client get when the client dials.
-type Both = (
-    Result<(Link, Control), WireError>,
-    Result<(Link, Control), WireError>,
-);
+type Both = (Result<(Link, Control), WireError>, Result<(Link, Control), WireError>);
 
 async fn meet(folder: &Path, client: &Credentials) -> Both {
     let (listener, address) = listen(folder, LIMITS);
@@ -91,9 +88,7 @@ fn content(bytes: usize) -> Bytes {
 
 fn fault(error: &WireError) -> Option<CertificateFault> {
     match error {
-        WireError::PeerCertificate { fault, .. } | WireError::OwnCertificate { fault, .. } => {
-            Some(*fault)
-        }
+        WireError::PeerCertificate { fault, .. } | WireError::OwnCertificate { fault, .. } => Some(*fault),
         _ => None,
     }
 }

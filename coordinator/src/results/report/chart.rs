@@ -74,10 +74,7 @@ impl Scale {
 
 impl Series {
     /// A line through the rounds that have a value.
-    pub(super) fn new(
-        name: &'static str,
-        points: impl Iterator<Item = (u32, Option<f64>)>,
-    ) -> Self {
+    pub(super) fn new(name: &'static str, points: impl Iterator<Item = (u32, Option<f64>)>) -> Self {
         let drawable = |value: &f64| value.abs() < LARGEST;
         let points = points
             .filter_map(|(round, value)| Some((round, value.filter(drawable)?)))
@@ -101,11 +98,7 @@ impl Chart {
         let label = drawn
             .iter()
             .map(|(_, series, last)| format!("{}, last {}", series.name, self.scale.text(*last)));
-        let label = format!(
-            "{} by round: {}",
-            self.title,
-            label.collect::<Vec<_>>().join("; ")
-        );
+        let label = format!("{} by round: {}", self.title, label.collect::<Vec<_>>().join("; "));
         let ticks = self.ticks();
         let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         let step = (high - low) / (ticks.len() - 1).max(1) as f64;
@@ -140,18 +133,9 @@ impl Chart {
         for &(round, value) in points {
             let command = if path.is_empty() { 'M' } else { 'L' };
             // Writing to a string cannot fail.
-            let _ = write!(
-                path,
-                "{command}{} {}",
-                place(self.x(round)),
-                place(y(value))
-            );
+            let _ = write!(path, "{command}{} {}", place(self.x(round)), place(y(value)));
         }
-        let class = if points.len() > MOST_DOTS {
-            "unmarked"
-        } else {
-            "marked"
-        };
+        let class = if points.len() > MOST_DOTS { "unmarked" } else { "marked" };
         html! {
             g class={ "s" (index) } {
                 path.line d=(path) {}
@@ -167,9 +151,7 @@ impl Chart {
     fn x(&self, round: u32) -> f64 {
         match self.rounds {
             0 | 1 => (LEFT + RIGHT) / 2.0,
-            last => {
-                LEFT + f64::from(round.saturating_sub(1)) / f64::from(last - 1) * (RIGHT - LEFT)
-            }
+            last => LEFT + f64::from(round.saturating_sub(1)) / f64::from(last - 1) * (RIGHT - LEFT),
         }
     }
 
@@ -199,9 +181,7 @@ impl Chart {
         let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
         // Four steps or so, by the choice of the step; the bound is for spans that floats hardly resolve.
         let count = ((last - first) as usize).clamp(1, 20);
-        (0..=count)
-            .map(|index| (first + index as f64) * step)
-            .collect()
+        (0..=count).map(|index| (first + index as f64) * step).collect()
     }
 }
 
@@ -218,9 +198,7 @@ fn round_ticks(last: u32) -> Vec<u32> {
 /// The smallest of 1, 2, 5, 10, 20, 50, … (and 0.5, 0.2, …) that is no less than `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.max(f64::MIN_POSITIVE).log10().floor());
-    let factor = [1.0, 2.0, 5.0]
-        .into_iter()
-        .find(|factor| factor * power >= least);
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= least);
     factor.unwrap_or(10.0) * power
 }
 
@@ -228,10 +206,7 @@ fn thinned(points: &[(u32, f64)]) -> Vec<(u32, f64)> {
     let step = points.len().div_ceil(MOST_POINTS).max(1);
     let last = points.len().saturating_sub(1);
     let kept = |index: &usize| index.is_multiple_of(step) || *index == last;
-    (0..points.len())
-        .filter(kept)
-        .map(|index| points[index])
-        .collect()
+    (0..points.len()).filter(kept).map(|index| points[index]).collect()
 }
 
 /// A coordinate to a tenth of a unit.
@@ -244,9 +219,7 @@ mod tests {
     use super::*;
 
     fn chart(scale: Scale, values: &[f64]) -> Chart {
-        let points = (1..)
-            .zip(values)
-            .map(|(round, &value)| (round, Some(value)));
+        let points = (1..).zip(values).map(|(round, &value)| (round, Some(value)));
         Chart {
             title: "t",
             scale,
@@ -288,10 +261,7 @@ mod tests {
 
     #[test]
     fn steps_are_one_two_or_five() {
-        assert_eq!(
-            [0.03, 0.2, 3.0, 6.0].map(round_step),
-            [0.05, 0.2, 5.0, 10.0]
-        );
+        assert_eq!([0.03, 0.2, 3.0, 6.0].map(round_step), [0.05, 0.2, 5.0, 10.0]);
         assert_eq!(round_ticks(1), [1]);
         assert_eq!(round_ticks(5), [1, 2, 3, 4, 5]);
         assert_eq!(round_ticks(30), [1, 5, 10, 15, 20, 25, 30]);
@@ -303,10 +273,7 @@ mod tests {
         let points: Vec<_> = (1..=5000).map(|round| (round, f64::from(round))).collect();
         let thinned = thinned(&points);
         assert!(thinned.len() <= MOST_POINTS + 1);
-        assert_eq!(
-            (thinned[0], thinned[thinned.len() - 1]),
-            (points[0], points[4999])
-        );
+        assert_eq!((thinned[0], thinned[thinned.len() - 1]), (points[0], points[4999]));
     }
 
     #[test]
@@ -316,9 +283,6 @@ mod tests {
             .into_string();
         assert!(!html.contains("NaN") && !html.contains("inf"));
         assert_eq!(html.matches("<circle").count(), 2);
-        assert_eq!(
-            chart(Scale::Number, &[f64::NAN]).to_html().into_string(),
-            ""
-        );
+        assert_eq!(chart(Scale::Number, &[f64::NAN]).to_html().into_string(), "");
     }
 }

@@ -36,12 +36,7 @@ impl<'a> LabelHistogram<'a> {
         let classes = self.classes.min(MOST_CLASSES);
         let totals = || self.counts.iter().map(|counts| total(counts));
         let (fewest, most) = (totals().min().unwrap_or(0), totals().max().unwrap_or(0));
-        let largest = drawn
-            .iter()
-            .map(|counts| total(counts))
-            .max()
-            .unwrap_or(0)
-            .max(1) as f64;
+        let largest = drawn.iter().map(|counts| total(counts)).max().unwrap_or(0).max(1) as f64;
 
         let column = (PLOT_WIDTH / drawn.len() as f64).min(56.0);
         let row = (240.0 / classes as f64).clamp(5.0, 18.0);
@@ -124,11 +119,7 @@ fn described(client: usize, counts: &[u64]) -> String {
     let classes: Vec<_> = classes
         .map(|(class, count)| format!("{count} of class {class}"))
         .collect();
-    format!(
-        "client {client}: {} examples\n{}",
-        total(counts),
-        classes.join(", ")
-    )
+    format!("client {client}: {} examples\n{}", total(counts), classes.join(", "))
 }
 
 #[cfg(test)]
@@ -144,10 +135,7 @@ mod tests {
     #[test]
     fn a_cell_is_drawn_for_each_class_that_a_client_holds() {
         let counts = [vec![3, 0, 1], vec![0], vec![]];
-        let html = LabelHistogram::new(&counts)
-            .unwrap()
-            .to_html()
-            .into_string();
+        let html = LabelHistogram::new(&counts).unwrap().to_html().into_string();
         assert_eq!(html.matches(r#"<rect class="bar""#).count(), 3);
         // Two of the histogram and four of the legend.
         assert_eq!(html.matches(r#"<rect class="cell""#).count(), 2 + 4);
@@ -158,15 +146,9 @@ mod tests {
     #[test]
     fn only_the_first_hundred_clients_and_classes_are_drawn_and_the_report_says_so() {
         let counts = vec![vec![1; 150]; 101];
-        let html = LabelHistogram::new(&counts)
-            .unwrap()
-            .to_html()
-            .into_string();
+        let html = LabelHistogram::new(&counts).unwrap().to_html().into_string();
         assert_eq!(html.matches(r#"<rect class="bar""#).count(), 100);
         assert_eq!(html.matches(r#"<rect class="cell""#).count(), 100 * 100 + 4);
-        assert!(
-            html.contains("The first 100 clients are shown")
-                && html.contains("The first 100 classes are shown")
-        );
+        assert!(html.contains("The first 100 clients are shown") && html.contains("The first 100 classes are shown"));
     }
 }

@@ -148,12 +148,7 @@ impl Report<'_> {
     }
 
     fn series(&self, name: &'static str, value: fn(&RoundRecord) -> Option<f64>) -> Series {
-        Series::new(
-            name,
-            self.records
-                .iter()
-                .map(|record| (record.round, value(record))),
-        )
+        Series::new(name, self.records.iter().map(|record| (record.round, value(record))))
     }
 
     fn running_sum(&self, name: &'static str, bytes: fn(&RoundRecord) -> u64) -> Series {

@@ -15,12 +15,8 @@ const OPEN_ROWS: usize = 12;
 /// All rounds, a row each.
 pub(super) fn rounds(records: &[RoundRecord]) -> Markup {
     let shown = &records[records.len().saturating_sub(MOST_ROUNDS)..];
-    let by_clients = records
-        .iter()
-        .any(|record| record.clients_accuracy.is_some());
-    let evaluated = |value: Option<f64>, text: fn(f64) -> String| {
-        finite(value).map_or_else(|| "–".into(), text)
-    };
+    let by_clients = records.iter().any(|record| record.clients_accuracy.is_some());
+    let evaluated = |value: Option<f64>, text: fn(f64) -> String| finite(value).map_or_else(|| "–".into(), text);
     html! {
         details open[shown.len() <= OPEN_ROWS] {
             summary { "Rounds (" (records.len()) ")" }
@@ -78,18 +74,12 @@ fn remarks(record: &RoundRecord) -> Markup {
 /// The failures that are listed by name; nothing when there are none.
 pub(super) fn failures(records: &[RoundRecord]) -> Markup {
     let all = || {
-        records.iter().flat_map(|record| {
-            record
-                .failures
-                .iter()
-                .map(move |failure| (record.round, failure))
-        })
+        records
+            .iter()
+            .flat_map(|record| record.failures.iter().map(move |failure| (record.round, failure)))
     };
     let listed = all().count();
-    let failed: usize = records
-        .iter()
-        .flat_map(|record| record.failed.values())
-        .sum();
+    let failed: usize = records.iter().flat_map(|record| record.failed.values()).sum();
     if listed == 0 {
         return html! {};
     }

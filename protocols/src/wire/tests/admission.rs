@@ -34,13 +34,11 @@ async fn a_fingerprint_is_stable_and_changes_with_the_certificate() {
 async fn a_client_without_a_certificate_is_refused() {
     let folder = authority();
     let (listener, address) = listen(folder.path(), LIMITS);
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_protocol_versions(&[&rustls::version::TLS13])
-    .unwrap()
-    .with_root_certificates(credentials(folder.path(), "ada").roots)
-    .with_no_client_auth();
+    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(credentials(folder.path(), "ada").roots)
+        .with_no_client_auth();
     tls.alpn_protocols = vec![PROTOCOL.into()];
     let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
     let endpoint = Endpoint::client(LOOPBACK).unwrap();
@@ -61,10 +59,7 @@ async fn a_client_without_a_certificate_is_refused() {
     let (server, client) = tokio::join!(arrive(&listener), bare);
     let server = server.unwrap_err();
     assert_eq!(fault(&server), Some(CertificateFault::Missing), "{server}");
-    assert!(
-        matches!(&client, WireError::OwnCertificate { .. }),
-        "{client}"
-    );
+    assert!(matches!(&client, WireError::OwnCertificate { .. }), "{client}");
     assert_eq!(client.code(), "E-WIRE-CERT-MISSING");
 }
 
@@ -125,24 +120,15 @@ async fn a_certificate_that_expires_while_loaded_is_refused_by_the_coordinator()
 async fn a_client_certificate_cannot_play_coordinator_nor_the_reverse() {
     let folder = authority();
     let (server, client) = meet(folder.path(), &credentials(folder.path(), COORDINATOR)).await;
-    assert_eq!(
-        fault(&server.unwrap_err()),
-        Some(CertificateFault::WrongRole)
-    );
+    assert_eq!(fault(&server.unwrap_err()), Some(CertificateFault::WrongRole));
     assert_eq!(client.unwrap_err().code(), "E-WIRE-CERT-ROLE");
 
     let ada = credentials(folder.path(), "ada");
     let impostor = Listener::bind(LOOPBACK, &ada, LIMITS).unwrap();
     let address = impostor.local_address().unwrap().to_string();
     let (server, client) = tokio::join!(arrive(&impostor), connect(&address, &ada, LIMITS));
-    assert!(matches!(
-        client.unwrap_err(),
-        WireError::PeerCertificate { .. }
-    ));
-    assert!(matches!(
-        server.unwrap_err(),
-        WireError::OwnCertificate { .. }
-    ));
+    assert!(matches!(client.unwrap_err(), WireError::PeerCertificate { .. }));
+    assert!(matches!(server.unwrap_err(), WireError::OwnCertificate { .. }));
 }
 
 #[tokio::test]
@@ -154,10 +140,7 @@ async fn a_coordinator_under_another_host_name_is_refused() {
     let (server, client) = meet(folder.path(), &credentials(folder.path(), "ada")).await;
     let client = client.unwrap_err();
     assert_eq!(fault(&client), Some(CertificateFault::WrongHost));
-    assert!(
-        client.to_string().contains("federation.example"),
-        "{client}"
-    );
+    assert!(client.to_string().contains("federation.example"), "{client}");
     assert_eq!(server.unwrap_err().code(), "E-WIRE-CERT-HOST");
 }
 
@@ -175,12 +158,7 @@ async fn another_version_of_the_protocol_is_told_so_on_both_sides() {
     let client = client.unwrap_err().explain("the coordinator");
     assert!(matches!(client, WireError::Version { .. }), "{client}");
 
-    let config = server_config(
-        &credentials(folder.path(), COORDINATOR),
-        "selvedge/99",
-        LIMITS,
-    )
-    .unwrap();
+    let config = server_config(&credentials(folder.path(), COORDINATOR), "selvedge/99", LIMITS).unwrap();
     let newer = Endpoint::server(config, LOOPBACK).unwrap();
     let address = newer.local_addr().unwrap().to_string();
     let accept = async {
@@ -228,13 +206,7 @@ async fn one_that_knocks_and_says_nothing_is_let_go() {
         .unwrap();
     let (server, _connection) = tokio::join!(arrive(&listener), silent);
     let error = server.unwrap_err();
-    assert!(matches!(
-        error,
-        WireError::Stalled {
-            doing: "joining",
-            ..
-        }
-    ));
+    assert!(matches!(error, WireError::Stalled { doing: "joining", .. }));
 }
 
 #[tokio::test]

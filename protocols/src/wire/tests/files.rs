@@ -55,11 +55,7 @@ fn nothing_is_overwritten_unasked() {
     assert_eq!(fs::read(folder.path().join("ada.pem")).unwrap(), before);
     issue(folder.path(), "ada", year(), Existing::Replace).unwrap();
     assert_ne!(fs::read(folder.path().join("ada.pem")).unwrap(), before);
-    assert_eq!(
-        fs::read_dir(folder.path()).unwrap().count(),
-        6,
-        "no file left aside"
-    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "no file left aside");
 }
 
 #[cfg(unix)]

@@ -25,10 +25,7 @@ async fn a_message_over_the_limit_is_not_sent_and_the_next_one_is() {
     let error = at_client.writer.write(&large).await.unwrap_err();
     assert_eq!(error.code(), "E-WIRE-UNSENDABLE");
     let largest = "x".repeat(FRAME_BYTES_MAX - 8);
-    let (written, read) = tokio::join!(
-        at_client.writer.write(&largest),
-        at_server.reader.read::<String>()
-    );
+    let (written, read) = tokio::join!(at_client.writer.write(&largest), at_server.reader.read::<String>());
     written.unwrap();
     assert_eq!(read.unwrap(), largest);
 }
