@@ -18,7 +18,7 @@ pub(crate) struct Display {
 impl Display {
     pub(crate) fn new(rounds: u32, quiet: bool) -> Self {
         let bar = (!quiet && io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{bar:30} round {pos}/{len} {msg} ({eta} left)")
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {prefix}{msg} ({eta} left)")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::with_draw_target(Some(rounds.into()), ProgressDrawTarget::stderr()).with_style(style)
         });
@@ -30,6 +30,7 @@ impl Display {
             _ if self.quiet => {}
             (Progress::Record { record, .. }, Some(bar)) => {
                 bar.set_position(record.round.into());
+                bar.set_prefix("");
                 bar.set_message(describe(record));
             }
             (Progress::Record { record, .. }, None) => {
@@ -39,7 +40,10 @@ impl Display {
                 self.say(&format!("waiting for clients: {clients} of {needed} have joined"));
             }
             (Progress::Notice(notice), _) => self.say(notice),
-            (Progress::Round { .. }, _) => {}
+            (Progress::Round { answered, asked, .. }, Some(bar)) => {
+                bar.set_prefix(format!("[{answered}/{asked} clients] "));
+            }
+            (Progress::Round { .. }, None) => {}
         }
     }
 
@@ -54,6 +58,33 @@ impl Display {
 
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows on a terminal how much of a file has come.
+pub(crate) struct Bytes(Option<ProgressBar>);
+
+impl Bytes {
+    pub(crate) fn new() -> Self {
+        Self(io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {msg} {bytes}/{total_bytes}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_style(style)
+        }))
+    }
+
+    pub(crate) fn show(&self, file: &str, bytes: u64, of: u64) {
+        if let Self(Some(bar)) = self {
+            bar.set_length(of);
+            bar.set_position(bytes);
+            bar.set_message(file.to_owned());
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Self(Some(bar)) = self {
             bar.finish_and_clear();
         }
     }

@@ -65,12 +65,13 @@ fn with_file(name: &str, content: &[u8], code: &str, parts: &[&str]) {
 
 /// A run on [`folder_with_images`] with one key set.
 fn with_key(set: &str, code: &str, parts: &[&str]) {
-    fails(
-        folder_with_images().path(),
-        &["simulate", "run.toml", "--set", set],
-        code,
-        parts,
-    );
+    with_keys(&[set], code, parts);
+}
+
+fn with_keys(set: &[&str], code: &str, parts: &[&str]) {
+    let set = set.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["simulate", "run.toml"].into_iter().chain(set).collect();
+    fails(folder_with_images().path(), &arguments, code, parts);
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
         &["training", "did you mean `batch_size`?"],
     );
     with_key(
-        "algorithm.name=fedagv",
+        "algorithm.kind=fedagv",
         "E-RUN-KEY",
         &["algorithm", "did you mean `fedavg`?"],
     );
@@ -125,6 +126,33 @@ fn a_value_out_of_range_is_named_with_its_range() {
         "filters=[{ kind = \"clip\", norm = 0.0 }]",
         "E-RUN-RANGE",
         &["filters[0].norm", "above 0"],
+    );
+    with_key(
+        "network.idle_seconds=0.5",
+        "E-RUN-RANGE",
+        &["network.idle_seconds", "from 1 to"],
+    );
+    with_key(
+        "network.wait_seconds=1e300",
+        "E-RUN-RANGE",
+        &["network.wait_seconds", "from 0.001 to"],
+    );
+    with_key(
+        "cohort.deadline_seconds=nan",
+        "E-RUN-RANGE",
+        &["cohort.deadline_seconds", "from 0.001 to"],
+    );
+    let beside = "filters=[{ kind = \"clip\", norm = 1.0 }]";
+    with_keys(
+        &["algorithm.kind=scaffold", beside],
+        "E-RUN-RANGE",
+        &["filters[0]", "control_change"],
+    );
+    let adam = "training.optimiser={ kind = \"adam\", learning_rate = 0.1 }";
+    with_keys(
+        &["algorithm.kind=scaffold", adam],
+        "E-RUN-RANGE",
+        &["algorithm.kind", "sgd"],
     );
     let bf16_first = "filters=[{ kind = \"bf16\" }, { kind = \"clip\", norm = 1.0 }]";
     with_key(bf16_first, "E-RUN-RANGE", &["filters[0]", "put it last"]);
@@ -254,7 +282,12 @@ fn a_client_without_a_certificate_is_told_which_file_is_missing() {
         "--deal",
         "run.toml",
     ];
-    fails(folder.path(), &client, "E-WIRE-FILE", &["client-0.pem"]);
+    fails(
+        folder.path(),
+        &client,
+        "E-WIRE-NO-CERT",
+        &["client-0.pem", "certs issue"],
+    );
 }
 
 #[test]
@@ -263,13 +296,13 @@ fn a_coordinator_without_certificates_is_told_how_to_make_them() {
     fails(
         folder.path(),
         &["coordinator", "run.toml"],
-        "E-SYSTEM",
-        &["--certs", "selvedge certs new"],
+        "E-WIRE-NO-CERT",
+        &["certs/coordinator.pem", "selvedge certs new", "--certs"],
     );
     fails(
         folder.path(),
         &["coordinator", "run.toml", "--certs", "."],
-        "E-WIRE-FILE",
+        "E-WIRE-NO-CERT",
         &["coordinator.pem"],
     );
 }

@@ -17,7 +17,7 @@ const DESCRIPTION: &str = r#"
     cohort = { size = 5 }
     [training]
     steps = 5
-    optimiser = { kind = "sgd", learning_rate = 0.1, momentum = 0.5 }
+    optimiser = { kind = "sgd", learning_rate = 0.1 }
 "#;
 
 fn simulate(folder: &Path, arguments: &[&str]) -> Value {
@@ -43,7 +43,7 @@ fn weights(folder: &Path, arguments: &[&str]) -> String {
 fn one_two_four_and_eight_workers_give_the_same_bytes_and_so_does_a_second_run() {
     let folder = TempDir::new().unwrap();
     for algorithm in ["fedavg", "scaffold", "fedadam", "median"] {
-        let algorithm = format!("algorithm.name={algorithm}");
+        let algorithm = format!("algorithm.kind={algorithm}");
         let runs = ["1", "2", "4", "8", "2"];
         let hashes = runs.map(|workers| weights(folder.path(), &["--set", &algorithm, "--workers", workers]));
         assert_eq!(BTreeSet::from(hashes).len(), 1, "{algorithm}");
@@ -63,25 +63,57 @@ fn another_seed_gives_another_model() {
 fn what_must_equal_fed_avg_does_bit_for_bit() {
     let folder = TempDir::new().unwrap();
     let fed_avg = weights(folder.path(), &[]);
-    let fed_prox = ["--set", "algorithm.name=fedprox", "--set", "algorithm.mu=0.0"];
+    let fed_prox = ["--set", "algorithm.kind=fedprox", "--set", "algorithm.mu=0.0"];
     assert_eq!(weights(folder.path(), &fed_prox), fed_avg);
     let clip = ["--set", "filters=[{ kind = \"clip\", norm = inf }]"];
     assert_eq!(weights(folder.path(), &clip), fed_avg);
     let one_round = weights(folder.path(), &["--set", "rounds=1"]);
-    let scaffold = ["--set", "rounds=1", "--set", "algorithm.name=scaffold"];
+    let scaffold = ["--set", "rounds=1", "--set", "algorithm.kind=scaffold"];
     assert_eq!(weights(folder.path(), &scaffold), one_round);
 }
 
+/// The only round's line of `rounds.jsonl`, of a run in which so many clients get all the examples.
+fn round_dealt_to(folder: &Path, exponent: f64, set: &[&str]) -> Value {
+    let partition = format!("partition={{ kind = \"power-law\", exponent = {exponent:?} }}");
+    let set = set.iter().flat_map(|set| ["--set", set]);
+    let common = ["--out", "out", "--set", "rounds=1", "--set", &partition];
+    let arguments: Vec<&str> = common.into_iter().chain(set).collect();
+    fs::write(folder.join("run.toml"), DESCRIPTION).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_selvedge"))
+        .args(["simulate", "run.toml", "--quiet"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rounds = fs::read_to_string(folder.join("out/rounds.jsonl")).unwrap();
+    serde_json::from_str(&rounds).unwrap()
+}
+
+/// Ten thousand examples, dealt so steeply that the first client gets all of them.
+const STEEP: f64 = 100.0;
+
 #[test]
-fn clients_without_examples_are_counted_and_all_of_them_are_no_disaster() {
+fn clients_without_examples_are_counted() {
     let folder = TempDir::new().unwrap();
-    // Ten thousand examples, dealt so steeply that most clients get none.
-    let steep = [
-        "--set",
-        "partition={ kind = \"power-law\", exponent = 100.0 }",
-        "--set",
-        "cohort.size=12",
-    ];
-    let summary = simulate(folder.path(), &steep);
-    assert!(summary["test_accuracy"].as_f64().unwrap().is_finite());
+    let round = round_dealt_to(folder.path(), STEEP, &["cohort.size=12"]);
+    assert_eq!(round["failed"]["no-examples"], 11, "{round}");
+    assert_eq!((&round["completed"], &round["applied"]), (&1.into(), &true.into()));
+    assert!(round["test_loss"].as_f64().unwrap().is_finite());
+}
+
+#[test]
+fn a_cohort_without_any_example_leaves_the_model_as_it_was_and_the_round_says_so() {
+    // Of many clients, a seed whose cohort misses the one that holds everything.
+    let folder = TempDir::new().unwrap();
+    let round = round_dealt_to(folder.path(), STEEP, &["clients=1000", "cohort.size=2"]);
+    assert_eq!(round["failed"]["no-examples"], 2, "{round}");
+    assert_eq!((&round["completed"], &round["applied"]), (&0.into(), &false.into()));
+    assert!(
+        round["note"]
+            .as_str()
+            .unwrap()
+            .contains("no client of the cohort holds an example")
+    );
+    assert!(round["test_loss"].as_f64().unwrap().is_finite());
 }

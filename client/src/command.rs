@@ -34,9 +34,9 @@ pub struct ClientCommand {
     name: String,
     #[command(flatten)]
     examples: ExamplesFrom,
-    /// Keep what the algorithm needs from round to round in this folder, so that it outlives this process
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process
+    #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
+    state: PathBuf,
     /// Give up after so long without a coordinator
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     give_up_after: u64,
@@ -110,7 +110,7 @@ impl ClientCommand {
             coordinator: self.coordinator,
             credentials,
             supply: self.examples.load()?,
-            state: self.state,
+            state: Some(self.state),
             give_up_after: Duration::from_secs(self.give_up_after),
         };
         let quiet = self.quiet;

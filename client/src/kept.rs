@@ -62,7 +62,7 @@ impl Kept {
     /// long.
     ///
     /// # Errors
-    /// When the folder cannot be made, or a file in it cannot be read or is damaged.
+    /// When a file in the folder cannot be read or is damaged.
     pub fn open(folder: Option<&Path>, run: &str, client: &ClientName, length: usize) -> Result<Self, KeptError> {
         let mut opened = Self {
             files: None,
@@ -70,7 +70,6 @@ impl Kept {
             proposed: None,
         };
         if let Some(folder) = folder {
-            fs::create_dir_all(folder).map_err(file("made", folder))?;
             // A run's name comes from the coordinator, so it is not let near a path as it is.
             let run = &blake3::hash(run.as_bytes()).to_hex()[..16];
             let path = |what| folder.join(format!("{client}.{run}.{what}.safetensors"));
@@ -191,9 +190,10 @@ fn write(path: &Path, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
     replace(path, &contents).map_err(file("written", path))
 }
 
-/// Writes a file aside, syncs it, and renames it: it is there whole or not at all.
+/// Writes a file aside, syncs it, and renames it: it is there whole or not at all. Makes its folder if need be.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
+    fs::create_dir_all(folder)?;
     let mut aside = tempfile::NamedTempFile::new_in(folder)?;
     aside.write_all(contents)?;
     aside.as_file().sync_all()?;

@@ -129,7 +129,7 @@ impl Local<'_> {
                 correct(parameters, gradient);
             }
             optimiser.step(parameters, gradient);
-        })?;
+        });
         Ok(loss.sum)
     }
 }
@@ -150,7 +150,7 @@ impl LocalSteps for Local<'_> {
             }
         }
         Ok(Trained {
-            weights: self.trainer.network.weights()?,
+            weights: self.trainer.network.weights(),
             examples: self.examples.indices.len() as u64,
             steps,
             loss: (seen > 0).then(|| loss / seen as f64),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_protocols::{ClientName, message::Evaluation, update::Rejection};
+use selvedge_protocols::{ClientName, Rejection, message::Evaluation};
 use serde::{Deserialize, Serialize};
 
 /// A line of `rounds.jsonl`.
@@ -12,9 +12,9 @@ pub struct RoundRecord {
     pub round: u32,
     /// How many clients were selected.
     pub selected: usize,
-    /// How many updates went into the model.
+    /// How many updates were taken in.
     pub completed: usize,
-    /// How many failed, by reason.
+    /// How many failed to train, by reason: with `completed` they make up `selected`.
     pub failed: BTreeMap<String, usize>,
     /// The first failures, for a person.
     pub failures: Vec<Failure>,
@@ -38,6 +38,9 @@ pub struct RoundRecord {
     /// The mean loss on the clients' held-out examples, pooled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients_loss: Option<f64>,
+    /// How many of the clients that were asked to evaluate failed to, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub evaluation_failed: BTreeMap<String, usize>,
     /// Tensor bytes that clients sent.
     pub bytes_up: u64,
     /// Tensor bytes that clients were sent.
@@ -61,6 +64,15 @@ const LISTED_FAILURES: usize = 20;
 impl RoundRecord {
     pub(crate) fn fail(&mut self, client: &ClientName, reason: &Rejection) {
         *self.failed.entry(reason.code().into()).or_default() += 1;
+        self.list(client, reason);
+    }
+
+    pub(crate) fn fail_to_evaluate(&mut self, client: &ClientName, reason: &Rejection) {
+        *self.evaluation_failed.entry(reason.code().into()).or_default() += 1;
+        self.list(client, reason);
+    }
+
+    fn list(&mut self, client: &ClientName, reason: &Rejection) {
         if self.failures.len() < LISTED_FAILURES {
             self.failures.push(Failure {
                 client: client.clone(),

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use selvedge_coordinator::{Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    ClientName, Description, Update,
+    ClientName, Description, Rejection, Update,
     message::{Evaluation, Task},
     sections::{Section, packed_bytes},
-    update::{Rejection, SealedUpdate, TrainingReport},
+    update::{SealedUpdate, TrainingReport},
 };
 
 /// A model of six parameters.
@@ -309,6 +309,80 @@ fn an_offer_made_in_time_has_one_more_deadline_to_be_received() {
 }
 
 #[test]
+fn an_update_that_never_arrives_fails_nobody_but_its_client() {
+    let mut run = Run::with_window(&["cohort.quorum=0.5"], 2);
+    run.join_all();
+    for index in 0..4 {
+        run.offer(index, 1, &update(4.0, 1));
+    }
+    // The first two are asked for; the first never delivers, and so holds the window where it is.
+    run.deliver(1, update(4.0, 1));
+    assert!(run.receive.iter().all(|(name, ..)| *name == client(0)));
+    run.wait(200);
+    run.deliver(2, update(4.0, 1));
+    run.deliver(3, update(4.0, 1));
+    run.test();
+    assert_eq!((run.records[0].completed, run.records[0].failed["deadline"]), (3, 1));
+}
+
+#[test]
+fn a_link_that_breaks_after_the_deadline_can_be_made_again() {
+    let mut run = Run::started(&[]);
+    for index in 0..4 {
+        run.offer(index, 1, &update(4.0, 1));
+    }
+    run.wait(99);
+    run.event(Event::Left {
+        client: client(0),
+        for_good: false,
+    });
+    run.wait(5);
+    run.event(Event::Joined(client(0)));
+    for index in 0..4 {
+        if index == 0 {
+            run.receive.retain(|(name, ..)| *name != client(0));
+            run.offer(0, 1, &update(4.0, 1));
+        }
+        run.deliver(index, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!((run.records[0].completed, run.records[0].failed.len()), (4, 0));
+}
+
+#[test]
+fn clients_hear_that_their_updates_count_when_the_model_has_moved_and_not_before() {
+    let mut run = Run::started(&[]);
+    for index in 0..3 {
+        run.send(index, 1, update(4.0, 1));
+        assert!(run.answers.is_empty());
+    }
+    run.send(3, 1, update(4.0, 1));
+    let accepted: Vec<_> = (0..4).map(|index| (client(index), 1, Ok(()))).collect();
+    assert_eq!(run.answers, accepted);
+}
+
+#[test]
+fn updates_that_would_break_the_model_do_not_move_it() {
+    let adam = "algorithm={ kind = \"fedadam\", server_learning_rate = 1e38 }";
+    let mut run = Run::started(&[adam]);
+    for index in 0..4 {
+        run.send(index, 1, update(f32::MAX, 1));
+    }
+    run.test();
+    let record = &run.records[0];
+    assert!(!record.applied);
+    assert!(record.note.as_deref().unwrap().contains("finite"), "{record:?}");
+    assert_eq!(*run.verdict(), Err(Rejection::NotApplied));
+    // The next round is one like any other.
+    assert_eq!(run.parameter(), 1.0);
+    for index in 0..4 {
+        run.send(index, 2, update(1.0, 1));
+    }
+    run.test();
+    assert!(run.records[1].applied);
+}
+
+#[test]
 fn below_the_quorum_the_model_stays_and_the_record_says_so() {
     let mut run = Run::started(&["cohort.quorum=0.75"]);
     run.send(0, 1, update(2.0, 1));
@@ -321,6 +395,11 @@ fn below_the_quorum_the_model_stays_and_the_record_says_so() {
         record.note.as_deref(),
         Some("2 of 4 clients answered, 3 were needed: the model stays as it was")
     );
+    // What clients keep must not run ahead of the model.
+    let turned_down: Vec<_> = (0..2)
+        .map(|index| (client(index), 1, Err(Rejection::NotApplied)))
+        .collect();
+    assert_eq!(run.answers, turned_down);
     assert_eq!(run.parameter(), 1.0);
 }
 
@@ -481,8 +560,8 @@ fn a_client_whose_training_fails_costs_its_update_not_the_round() {
         run.send(index, 1, update(4.0, 1));
     }
     run.test();
-    assert_eq!(run.records[0].failed["training-failed"], 1);
-    assert_eq!(run.records[0].failures[0].reason, "training failed: out of memory");
+    assert_eq!(run.records[0].failed["client-failed"], 1);
+    assert_eq!(run.records[0].failures[0].reason, "the client could not: out of memory");
 }
 
 #[test]
@@ -521,7 +600,35 @@ fn clients_evaluations_are_pooled() {
     });
     let record = &run.records[0];
     assert_eq!((record.clients_accuracy, record.clients_loss), (Some(0.25), Some(0.15)));
-    assert_eq!(record.failed["impossible-report"], 1);
+    assert_eq!(record.evaluation_failed["impossible-report"], 1);
+    assert!(record.failed.is_empty());
+}
+
+#[test]
+fn evaluation_does_not_wait_for_clients_that_are_not_there() {
+    let mut run = Run::started(&["evaluation.by_clients=true", "evaluation.holdout=0.5"]);
+    for (index, for_good) in [(2, true), (3, false)] {
+        run.event(Event::Left {
+            client: client(index),
+            for_good,
+        });
+    }
+    for index in 0..2 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.wait(10);
+    run.test();
+    for index in 0..2 {
+        run.event(Event::Evaluated {
+            client: client(index),
+            round: 1,
+            evaluation: Evaluation::default(),
+        });
+    }
+    let record = &run.records[0];
+    assert_eq!((record.completed, record.failed["disconnected"]), (2, 2));
+    assert!(record.evaluation_failed.is_empty());
+    assert_eq!(record.bytes_down, 4 * 24 + 2 * 24);
 }
 
 #[test]
@@ -546,6 +653,20 @@ fn the_operator_ends_the_run_between_two_events() {
     run.outcome = None;
     run.event(Event::Stop);
     assert_eq!(run.outcome, None);
+}
+
+#[test]
+fn a_run_that_is_ended_while_its_model_is_evaluated_records_the_round_of_that_model() {
+    let mut run = Run::started(&[]);
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    assert!(run.records.is_empty());
+    run.event(Event::Stop);
+    assert_eq!(run.outcome, Some(Outcome::Stopped));
+    assert_eq!(run.parameter(), 4.0);
+    assert_eq!((run.records[0].round, run.records[0].applied), (1, true));
+    assert_eq!(run.records[0].test_accuracy, None);
 }
 
 proptest! {

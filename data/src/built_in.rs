@@ -4,19 +4,24 @@
 use flate2::read::GzDecoder;
 
 use crate::source::image_classes;
-use crate::{DataError, Split, idx};
+use crate::{DataError, Dataset, idx};
 
-pub(crate) fn load() -> Result<Split, DataError> {
-    let read = |packed: &[u8]| idx::read(GzDecoder::new(packed), None);
-    let train = image_classes(
+pub(crate) fn train() -> Result<Dataset, DataError> {
+    image_classes(
         read(include_bytes!("../built-in/train-images-idx3-ubyte.gz"))?,
         read(include_bytes!("../built-in/train-labels-idx1-ubyte.gz"))?,
         Some(10),
-    )?;
-    let test = image_classes(
+    )
+}
+
+pub(crate) fn test() -> Result<Dataset, DataError> {
+    image_classes(
         read(include_bytes!("../built-in/t10k-images-idx3-ubyte.gz"))?,
         read(include_bytes!("../built-in/t10k-labels-idx1-ubyte.gz"))?,
         Some(10),
-    )?;
-    Split::new(train, Some(test))
+    )
+}
+
+fn read(packed: &[u8]) -> Result<idx::Idx, DataError> {
+    idx::read(GzDecoder::new(packed), None)
 }

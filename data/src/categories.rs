@@ -11,12 +11,15 @@ pub(crate) struct Categories {
 }
 
 impl Categories {
-    /// Exactly these, numbered in the order given.
-    pub(crate) fn fixed(names: impl IntoIterator<Item = String>) -> Self {
-        Self {
-            numbers: names.into_iter().zip(0..).collect(),
-            fixed: true,
+    /// Exactly these, numbered in the order given. Fails with a name that is given twice.
+    pub(crate) fn given(names: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut numbers = BTreeMap::new();
+        for (name, number) in names.into_iter().zip(0..) {
+            if numbers.insert(name.clone(), number).is_some() {
+                return Err(name);
+            }
         }
+        Ok(Self { numbers, fixed: true })
     }
 
     pub(crate) fn is_fixed(&self) -> bool {
@@ -53,7 +56,10 @@ impl Categories {
         let integers = old.iter().all(|name| name.parse::<i64>().is_ok());
         let mut order = old.clone();
         order.sort_by_cached_key(|name| (name.parse::<i64>().ok().filter(|_| integers), name.clone()));
-        let sorted = Self::fixed(order);
+        let sorted = Self {
+            numbers: order.into_iter().zip(0..).collect(),
+            fixed: true,
+        };
         let renumbered = old
             .iter()
             .map(|name| sorted.numbers.get(name).copied().unwrap_or(0))

@@ -152,6 +152,29 @@ impl CsvTables {
         Split::new(train, test.transpose()?)
     }
 
+    pub(crate) fn load_test(&self, base: &Path) -> Result<Option<Dataset>, DataError> {
+        let Some(test) = &self.test else {
+            return Ok(None);
+        };
+        if self.learns() {
+            return Ok(self.load(base)?.test);
+        }
+        let file = base.join(test);
+        let read = || {
+            let (mut columns, mut rows) = Columns::read(compression::open(&file)?.bounded(), self)?;
+            columns.fix(&mut rows);
+            self.dataset(&columns, rows, &[])
+        };
+        read().map(Some).map_err(|problem: DataError| problem.in_file(&file))
+    }
+
+    /// Whether the training table says what the columns mean.
+    fn learns(&self) -> bool {
+        let learns = |column: &Categorical| matches!(column, Categorical::Learned(_));
+        let classes_are_learned = self.targets == TargetKind::Classes && self.classes.is_none();
+        self.standardise || classes_are_learned || self.categorical.iter().any(learns)
+    }
+
     fn dataset(&self, columns: &Columns, rows: Rows, scales: &[(f64, f64)]) -> Result<Dataset, DataError> {
         let (inputs, width) = columns.inputs(&rows, scales);
         let targets = match self.targets {

@@ -40,6 +40,15 @@ pub(crate) struct Rows {
 /// The most categories in a column: each of them is an input of its own.
 const MOST_CATEGORIES: usize = 1024;
 
+/// Categories that a setting gives.
+fn given(key: &'static str, names: impl IntoIterator<Item = String>) -> Result<Categories, DataError> {
+    Categories::given(names).map_err(|twice| DataError::Setting {
+        key,
+        value: format!("a list with {twice:?} twice"),
+        range: "a list of names that differ",
+    })
+}
+
 impl Columns {
     /// Reads the training table; categories that are not given are numbered as they are met.
     pub(crate) fn read(content: impl Read, settings: &CsvTables) -> Result<(Self, Rows), DataError> {
@@ -103,9 +112,9 @@ impl Columns {
                     });
                 }
                 Some(ClassNames::Count(count)) => {
-                    self.categories[column] = Categories::fixed((0..*count).map(|label| label.to_string()));
+                    self.categories[column] = given("classes", (0..*count).map(|label| label.to_string()))?;
                 }
-                Some(ClassNames::Names(names)) => self.categories[column] = Categories::fixed(names.iter().cloned()),
+                Some(ClassNames::Names(names)) => self.categories[column] = given("classes", names.iter().cloned())?,
                 None => {}
             }
         }
@@ -114,7 +123,7 @@ impl Columns {
                 Categorical::Learned(column) => self.assign(column, Role::Category)?,
                 Categorical::Given { column, categories } => {
                     let column = self.assign(column, Role::Category)?;
-                    self.categories[column] = Categories::fixed(categories.iter().cloned());
+                    self.categories[column] = given("categories", categories.iter().cloned())?;
                     column
                 }
             };

@@ -156,7 +156,7 @@ pub enum DataError {
     NoGroups,
     /// A natural partition over another number of clients than there are groups.
     #[error(
-        "a natural partition makes one client of each group: there are {groups} groups, but {clients} clients; leave the number of clients out, or set it to {groups}"
+        "a natural partition makes one client of each group: there are {groups} groups, but {clients} clients; set `clients = {groups}`"
     )]
     GroupsDiffer {
         /// Groups in the data.

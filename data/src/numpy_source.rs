@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::categories::Categories;
 use crate::npy::{self, Array, Values};
+use crate::source::both;
 use crate::{DataError, Dataset, Groups, Inputs, Split, TargetKind, Targets};
 
 /// NumPy arrays: .npy files, or arrays in .npz archives. The first dimension counts the examples. Inputs of
@@ -74,20 +75,14 @@ impl NumpyArrays {
             let with_groups = || train.with_groups(groups(group.read(base)?)?);
             train = with_groups().map_err(|problem| problem.in_file(&group.path(base)))?;
         }
-        let classes = Some(train.targets().width());
-        let test = match (&self.test_inputs, &self.test_targets) {
-            (Some(inputs), Some(targets)) => Some(self.dataset(inputs, targets, classes, base)?),
-            (None, None) => None,
-            _ => {
-                let (value, range) = ("alone".into(), "given together with `test_targets`, or neither");
-                return Err(DataError::Setting {
-                    key: "test_inputs",
-                    value,
-                    range,
-                });
-            }
-        };
+        let test = self.load_test(base, Some(train.targets().width()))?;
         Split::new(train, test)
+    }
+
+    pub(crate) fn load_test(&self, base: &Path, classes: Option<usize>) -> Result<Option<Dataset>, DataError> {
+        let both = both(("test_inputs", &self.test_inputs), ("test_targets", &self.test_targets))?;
+        both.map(|(inputs, targets)| self.dataset(inputs, targets, classes, base))
+            .transpose()
     }
 
     fn dataset(

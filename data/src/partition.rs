@@ -1,4 +1,4 @@
-//! How examples are dealt to clients: `[data.partition]` of a run's description.
+//! How examples are dealt to clients: `[partition]` of a run's description.
 
 mod cut;
 mod dirichlet;
@@ -198,19 +198,6 @@ impl Partition {
     /// When `client` is not below [`Partition::clients`].
     pub fn client(&self, client: usize) -> &[u32] {
         &self.indices[self.offsets[client] as usize..self.offsets[client + 1] as usize]
-    }
-
-    /// For each client, how many examples of each class it holds: clients × classes.
-    ///
-    /// # Errors
-    /// When the targets of `dataset` are not classes.
-    ///
-    /// # Panics
-    /// When `dataset` is not the one that was dealt.
-    pub fn label_histogram(&self, dataset: &Dataset) -> Result<Vec<Vec<u64>>, DataError> {
-        (0..self.clients())
-            .map(|client| self.client_histogram(client, dataset))
-            .collect()
     }
 
     /// How many examples of each class a client holds.

@@ -57,7 +57,7 @@ impl Source {
     pub fn load(&self, base: &Path) -> Result<Split, DataError> {
         match self {
             #[cfg(feature = "built-in")]
-            Self::FashionMnistSmall {} => crate::built_in::load(),
+            Self::FashionMnistSmall {} => Split::new(crate::built_in::train()?, Some(crate::built_in::test()?)),
             #[cfg(not(feature = "built-in"))]
             Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
             Self::Mnist { folder } => load_well_known(WellKnownSet::Mnist, folder.as_deref(), base),
@@ -65,38 +65,86 @@ impl Source {
             Self::Idx {
                 train_images,
                 train_labels,
-                test_images,
-                test_labels,
                 classes,
+                ..
             } => {
                 let train = load_idx(&base.join(train_images), &base.join(train_labels), *classes)?;
-                let classes = Some(train.targets().width());
-                let test = match (test_images, test_labels) {
-                    (Some(images), Some(labels)) => Some(load_idx(&base.join(images), &base.join(labels), classes)?),
-                    (None, None) => None,
-                    _ => {
-                        let (value, range) = ("alone".into(), "given together with `test_labels`, or neither");
-                        return Err(DataError::Setting {
-                            key: "test_images",
-                            value,
-                            range,
-                        });
-                    }
-                };
+                let test = self.load_idx_test(base, Some(train.targets().width()))?;
                 Split::new(train, test)
             }
             Self::Csv(tables) => tables.load(base),
             Self::Numpy(arrays) => arrays.load(base),
         }
     }
+
+    /// Reads the examples to evaluate on, and of the examples to train on no more than is needed to understand them:
+    /// a CSV table whose classes, categories or scales are those of the training table needs it too, nothing else
+    /// does.
+    ///
+    /// # Errors
+    /// As for [`Source::load`].
+    pub fn load_test(&self, base: &Path) -> Result<Option<Dataset>, DataError> {
+        match self {
+            #[cfg(feature = "built-in")]
+            Self::FashionMnistSmall {} => crate::built_in::test().map(Some),
+            #[cfg(not(feature = "built-in"))]
+            Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
+            Self::Mnist { folder } => load_well_known_test(WellKnownSet::Mnist, folder.as_deref(), base).map(Some),
+            Self::FashionMnist { folder } => {
+                load_well_known_test(WellKnownSet::FashionMnist, folder.as_deref(), base).map(Some)
+            }
+            Self::Idx { classes, .. } => self.load_idx_test(base, *classes),
+            Self::Csv(tables) => tables.load_test(base),
+            Self::Numpy(arrays) => arrays.load_test(base, arrays.classes),
+        }
+    }
+
+    fn load_idx_test(&self, base: &Path, classes: Option<usize>) -> Result<Option<Dataset>, DataError> {
+        let Self::Idx {
+            test_images,
+            test_labels,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
+        let both = both(("test_images", test_images), ("test_labels", test_labels))?;
+        both.map(|(images, labels)| load_idx(&base.join(images), &base.join(labels), classes))
+            .transpose()
+    }
+}
+
+/// Two settings that are given together, or neither.
+pub(crate) fn both<'a, T>(
+    first: (&'static str, &'a Option<T>),
+    second: (&'static str, &'a Option<T>),
+) -> Result<Option<(&'a T, &'a T)>, DataError> {
+    let alone = |key| DataError::Setting {
+        key,
+        value: "alone".into(),
+        range: "given together with its partner (inputs or images with targets or labels), or neither",
+    };
+    match (first.1, second.1) {
+        (Some(first), Some(second)) => Ok(Some((first, second))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(alone(first.0)),
+        (None, Some(_)) => Err(alone(second.0)),
+    }
 }
 
 fn load_well_known(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Split, DataError> {
-    let folder = base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf));
-    let [train_images, train_labels, test_images, test_labels] = set.files(&folder)?;
+    let [train_images, train_labels, ..] = well_known_files(set, folder, base)?;
     let train = load_idx(&train_images, &train_labels, Some(10))?;
-    let test = load_idx(&test_images, &test_labels, Some(10))?;
-    Split::new(train, Some(test))
+    Split::new(train, Some(load_well_known_test(set, folder, base)?))
+}
+
+fn load_well_known_test(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Dataset, DataError> {
+    let [.., test_images, test_labels] = well_known_files(set, folder, base)?;
+    load_idx(&test_images, &test_labels, Some(10))
+}
+
+fn well_known_files(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<[PathBuf; 4], DataError> {
+    set.files(&base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf)))
 }
 
 fn load_idx(images: &Path, labels: &Path, classes: Option<usize>) -> Result<Dataset, DataError> {

@@ -13,6 +13,8 @@ use candle_nn::{
     var_builder::SimpleBackend,
 };
 
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
 use crate::{
     chain::{Sink, Values},
     error::{LayerProblem, ModelError},
@@ -51,6 +53,13 @@ type Build = dyn Fn(VarBuilder<'_>) -> candle_core::Result<Box<dyn ModuleT>> + S
 /// ```
 #[derive(Clone)]
 pub struct CandleModule(Arc<Build>);
+
+/// As nothing but its kind.
+impl Serialize for CandleModule {
+    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        into.serialize_struct("CandleModule", 0)?.end()
+    }
+}
 
 impl CandleModule {
     /// A layer from a function that builds a module out of named variables.

@@ -1,6 +1,6 @@
 //! A model as data: a list of layers, or the name of a preset.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     chain::{Chain, Chained},
@@ -33,9 +33,9 @@ use crate::{
 /// units = 10
 /// ```
 ///
-/// It is written out as layers, whichever way it was read. In formats that are not for people, such as bincode, it
-/// travels as its TOML text.
-#[derive(Clone, PartialEq, Debug)]
+/// It is written out as layers, whichever way it was read.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct ModelDescription {
     /// The shape of one example.
     pub input: Vec<usize>,
@@ -110,21 +110,8 @@ impl TryFrom<Written> for ModelDescription {
     }
 }
 
-impl<'de> Deserialize<'de> for ModelDescription {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        let written = if from.is_human_readable() {
-            Written::deserialize(from)?
-        } else {
-            toml::from_str(&String::deserialize(from)?).map_err(D::Error::custom)?
-        };
-        written.try_into().map_err(D::Error::custom)
-    }
-}
-
 impl Serialize for ModelDescription {
     fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::Error;
         let written = Written {
             preset: None,
             input: Some(self.input.clone()),
@@ -132,26 +119,31 @@ impl Serialize for ModelDescription {
             first_layer: Some(self.first_layer).filter(|first| *first > 0),
             layers: Some(self.layers.clone()),
         };
-        if into.is_human_readable() {
-            written.serialize(into)
-        } else {
-            toml::to_string(&written).map_err(S::Error::custom)?.serialize(into)
-        }
+        written.serialize(into)
     }
 }
 
 impl ModelDescription {
     /// Checks that the layers' shapes chain and that no size is absurd.
+    ///
+    /// # Errors
+    /// When they do not, or one is; the error names the layer.
     pub fn check(&self) -> Result<(), ModelError> {
         self.build().map(drop)
     }
 
     /// Where the model's values lie. Allocates no values.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
     pub fn layout(&self) -> Result<Layout, ModelError> {
         Ok(self.build()?.layout)
     }
 
     /// The shape of what comes out for one example.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
     pub fn output(&self) -> Result<Vec<usize>, ModelError> {
         Ok(self.build()?.output.shape)
     }
@@ -160,6 +152,9 @@ impl ModelDescription {
     /// front's values followed by the back's are the whole's. The cut must leave a layer on each side.
     ///
     /// Thinning comes before cutting: the axes in a part's own layout are fixed at the cut, where the whole's are not.
+    ///
+    /// # Errors
+    /// When a side would be left without a layer, or the model is not in order.
     pub fn cut(&self, layers: usize) -> Result<(Self, Self), ModelError> {
         if layers == 0 || layers >= self.layers.len() {
             return Err(ModelError::Description(format!(

@@ -55,6 +55,9 @@ pub struct LossValue {
 
 impl Loss {
     /// The loss of a batch and its gradient at the outputs.
+    ///
+    /// # Errors
+    /// When targets and outputs do not go together, or the batch is empty.
     pub fn evaluate(&self, outputs: &Tensor, targets: Targets<'_>) -> Result<LossValue, ModelError> {
         let mut values = read(outputs)?;
         let Score { sum, examples, correct } = self.run(outputs.dims(), &mut values, targets)?;
@@ -68,6 +71,9 @@ impl Loss {
     }
 
     /// The loss of a batch without its gradient.
+    ///
+    /// # Errors
+    /// As for [`evaluate`](Self::evaluate).
     pub fn score(&self, outputs: &Tensor, targets: Targets<'_>) -> Result<Score, ModelError> {
         self.run(outputs.dims(), &mut read(outputs)?, targets)
     }

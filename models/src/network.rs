@@ -51,6 +51,9 @@ enum Way {
 
 impl Network {
     /// A network with all values 0, to be [loaded](Self::load).
+    ///
+    /// # Errors
+    /// When the description is not in order.
     pub fn new(description: &ModelDescription, device: &Device) -> Result<Self, ModelError> {
         let way = if device.is_cpu() {
             Way::Kernels(None)
@@ -62,6 +65,9 @@ impl Network {
 
     /// A network that runs its layers' definitions in candle's operations on any device: slower on the CPU, and the
     /// yardstick of [`new`](Self::new)'s kernels there.
+    ///
+    /// # Errors
+    /// When the description is not in order.
     pub fn by_definition(description: &ModelDescription, device: &Device) -> Result<Self, ModelError> {
         Self::assemble(description.build()?, &description.input, device, Way::Definitions(None))
     }
@@ -101,6 +107,9 @@ impl Network {
     }
 
     /// Takes over the values of `weights`.
+    ///
+    /// # Errors
+    /// When they are of another layout.
     pub fn load(&mut self, weights: &Weights) -> Result<(), ModelError> {
         weights.check(&self.layout)?;
         self.parameters.copy_from_slice(&weights.parameters);
@@ -109,11 +118,11 @@ impl Network {
     }
 
     /// A copy of all values.
-    pub fn weights(&self) -> Result<Weights, ModelError> {
-        Ok(Weights {
+    pub fn weights(&self) -> Weights {
+        Weights {
             parameters: self.parameters.clone(),
             buffers: self.buffers.clone(),
-        })
+        }
     }
 
     /// The flat parameters.
@@ -122,6 +131,9 @@ impl Network {
     }
 
     /// Runs a batch `[examples, ...input shape]` forward; gives `[examples, ...output shape]`.
+    ///
+    /// # Errors
+    /// When the batch is empty, too large or of other shapes, or a layer cannot take its values.
     pub fn forward(&mut self, input: &Tensor, mode: &mut Mode<'_>) -> Result<Tensor, ModelError> {
         let examples = match input.dims() {
             [examples, shape @ ..] if *shape == self.input => *examples,
@@ -161,11 +173,17 @@ impl Network {
 
     /// The vector-Jacobian product of the last forward: adds to the gradient of the parameters. No gradient is
     /// computed below the first layer with parameters.
+    ///
+    /// # Errors
+    /// When there was no forward, or the gradient is not as large as its output.
     pub fn backward(&mut self, output_gradient: &Tensor) -> Result<(), ModelError> {
         self.differentiate(output_gradient, false).map(drop)
     }
 
     /// [`backward`](Self::backward), and the gradient at the input: at a cut, what the front goes on with.
+    ///
+    /// # Errors
+    /// As for [`backward`](Self::backward).
     pub fn backward_to_input(&mut self, output_gradient: &Tensor) -> Result<Tensor, ModelError> {
         self.differentiate(output_gradient, true)?
             .ok_or(ModelError::NothingToDifferentiate)
@@ -215,10 +233,9 @@ impl Network {
     }
 
     /// Gives the flat parameters and their flat gradient, to change the one by the other.
-    pub fn update(&mut self, f: impl FnOnce(&mut [f32], &mut [f32])) -> Result<(), ModelError> {
+    pub fn update(&mut self, f: impl FnOnce(&mut [f32], &mut [f32])) {
         begin(&mut self.begun, &mut self.gradient);
         f(&mut self.parameters, &mut self.gradient);
-        Ok(())
     }
 }
 

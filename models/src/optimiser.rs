@@ -96,6 +96,9 @@ impl OptimiserDescription {
     }
 
     /// Checks each setting against its range.
+    ///
+    /// # Errors
+    /// For the first that is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
         let check = |setting, value: f64, needs, holds: bool| match holds && value.is_finite() {
             true => Ok(()),
@@ -158,6 +161,9 @@ pub struct Optimiser {
 
 impl Optimiser {
     /// An optimiser for `parameter_count` parameters that has made no step.
+    ///
+    /// # Errors
+    /// When a setting is out of range.
     pub fn new(description: &OptimiserDescription, parameter_count: usize) -> Result<Self, ModelError> {
         description.check()?;
         let (first, second) = match description {

@@ -46,6 +46,9 @@ pub struct LayerSummary {
 
 impl ModelDescription {
     /// The model at a glance.
+    ///
+    /// # Errors
+    /// When the description is not in order.
     pub fn summary(&self) -> Result<Summary, ModelError> {
         let built = self.build()?;
         let layers = built

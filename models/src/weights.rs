@@ -24,6 +24,9 @@ pub struct Weights {
 
 impl Weights {
     /// Values for the start of training, drawn in the layout's order.
+    ///
+    /// # Errors
+    /// When the description is not in order.
     pub fn initial(description: &ModelDescription, rng: &mut ChaCha8Rng) -> Result<Self, ModelError> {
         Ok(Self::drawn(&description.layout()?, rng))
     }
@@ -52,6 +55,9 @@ impl Weights {
     }
 
     /// Whether there are as many values as the layout says.
+    ///
+    /// # Errors
+    /// When there are not.
     pub fn check(&self, layout: &Layout) -> Result<(), ModelError> {
         let check = |what, expected, given| match expected == given {
             true => Ok(()),
@@ -62,6 +68,9 @@ impl Weights {
     }
 
     /// The weights of front and back of a model that was cut; `front` is the front's layout.
+    ///
+    /// # Errors
+    /// When there are fewer values than the front has.
     pub fn cut(&self, front: &Layout) -> Result<(Self, Self), ModelError> {
         let split = |what, values: &[f32], at: usize| match values.split_at_checked(at) {
             Some((front, back)) => Ok((front.to_vec(), back.to_vec())),
@@ -100,6 +109,9 @@ impl Weights {
     }
 
     /// The weights as a safetensors file, each tensor under its name in the layout.
+    ///
+    /// # Errors
+    /// When the weights are not of this layout.
     pub fn to_safetensors(&self, layout: &Layout) -> Result<Vec<u8>, ModelError> {
         self.check(layout)?;
         let tensors = tensors(layout, self)
@@ -114,6 +126,9 @@ impl Weights {
     }
 
     /// The weights in the bytes of a safetensors file, which must hold the layout's tensors and no others.
+    ///
+    /// # Errors
+    /// When the bytes are no safetensors file, or it holds other tensors; the error names one.
     pub fn from_safetensors(file: &[u8], layout: &Layout) -> Result<Self, ModelError> {
         let file = SafeTensors::deserialize(file).map_err(in_file)?;
         let known: BTreeSet<&str> = layout
@@ -150,6 +165,9 @@ impl Weights {
     }
 
     /// Writes a safetensors file: aside first, then renamed, so that it is whole or not there.
+    ///
+    /// # Errors
+    /// When the weights are not of this layout, or the file cannot be written; then nothing is left beside it.
     pub fn save(&self, layout: &Layout, path: &Path) -> Result<(), ModelError> {
         let file = self.to_safetensors(layout)?;
         let mut aside = path.as_os_str().to_owned();
@@ -160,13 +178,18 @@ impl Weights {
             handle.sync_all()?;
             fs::rename(&aside, path)
         };
-        write().map_err(|source| ModelError::Io {
-            path: path.to_path_buf(),
-            source,
+        write().map_err(|source| {
+            // What matters is why it could not be written; the file may not even be there.
+            let _ = fs::remove_file(&aside);
+            let path = path.to_path_buf();
+            ModelError::Io { path, source }
         })
     }
 
     /// Reads a safetensors file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or does not hold this layout's tensors.
     pub fn load(path: &Path, layout: &Layout) -> Result<Self, ModelError> {
         let file = fs::read(path).map_err(|source| ModelError::Io {
             path: path.to_path_buf(),

@@ -69,13 +69,11 @@ fn every_preset_takes_other_images_and_classes_and_trains_a_step() {
             loss.sum
         };
         let before = loss(&mut network);
-        network
-            .update(|parameters, gradient| {
-                for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
-                    *parameter -= 1e-3 * *gradient;
-                }
-            })
-            .unwrap();
+        network.update(|parameters, gradient| {
+            for (parameter, gradient) in parameters.iter_mut().zip(gradient) {
+                *parameter -= 1e-3 * *gradient;
+            }
+        });
         let after = loss(&mut network);
         assert!(after < before, "{preset}: {before} became {after}");
     }
@@ -89,21 +87,6 @@ fn a_description_written_out_is_read_back_the_same() {
     }
     let (_, back) = model("preset = 'mlp'").cut(2).unwrap();
     assert_eq!(model(&toml::to_string(&back).unwrap()), back);
-}
-
-#[test]
-fn a_description_travels_in_binary_and_is_checked_where_it_arrives() {
-    let configuration = bincode::config::standard();
-    let description = model("preset = 'resnet-8'");
-    let bytes = bincode::serde::encode_to_vec(&description, configuration).unwrap();
-    let read = |bytes: &[u8]| bincode::serde::decode_from_slice::<ModelDescription, _>(bytes, configuration);
-    assert_eq!(read(&bytes).unwrap().0, description);
-    let broken = ModelDescription {
-        input: vec![7],
-        ..description
-    };
-    let bytes = bincode::serde::encode_to_vec(&broken, configuration).unwrap();
-    assert!(read(&bytes).unwrap_err().to_string().contains("layer 0 (conv2d)"));
 }
 
 #[test]

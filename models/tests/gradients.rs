@@ -54,12 +54,12 @@ fn pass(mut network: Network, weights: &Weights, input: &Tensor, above: &[f32]) 
     let above = Tensor::from_slice(above, output.shape(), &Device::Cpu).unwrap();
     let input_gradient = network.backward_to_input(&above).unwrap();
     let mut gradient = Vec::new();
-    network.update(|_, sum| gradient = sum.to_vec()).unwrap();
+    network.update(|_, sum| gradient = sum.to_vec());
     Pass {
         output: values(&output),
         gradient,
         input_gradient: values(&input_gradient),
-        weights: network.weights().unwrap(),
+        weights: network.weights(),
     }
 }
 
@@ -96,14 +96,10 @@ fn check_at(description: &ModelDescription, weights: &Weights, input: &Tensor, r
         .unwrap();
     let output_gradient = Tensor::from_slice(&above, output.shape(), &device).unwrap();
     network.backward(&output_gradient).unwrap();
-    network
-        .update(|_, gradient| assert_eq!(gradient, ours.gradient))
-        .unwrap();
+    network.update(|_, gradient| assert_eq!(gradient, ours.gradient));
     network.backward(&output_gradient).unwrap();
     let twice: Vec<f32> = ours.gradient.iter().map(|value| 2.0 * value).collect();
-    network
-        .update(|_, gradient| assert_close("twice", gradient, &twice, 1e-5))
-        .unwrap();
+    network.update(|_, gradient| assert_close("twice", gradient, &twice, 1e-5));
 
     // <above, output> along random directions.
     let step = 2e-3f32;

@@ -60,7 +60,7 @@ fn a_forgotten_gradient_is_zero_until_the_next_backward_and_then_only_that_one()
     let above = Tensor::new(&[[1f32, -1.0, 0.5], [0.0, 2.0, 1.0]], &Device::Cpu).unwrap();
     let gradient = |network: &mut Network| {
         let mut copy = vec![];
-        network.update(|_, gradient| copy = gradient.to_vec()).unwrap();
+        network.update(|_, gradient| copy = gradient.to_vec());
         copy
     };
     network.forward(&input, &mut Mode::Evaluate).unwrap();
@@ -78,7 +78,7 @@ fn a_forgotten_gradient_is_zero_until_the_next_backward_and_then_only_that_one()
 #[test]
 fn weights_of_another_model_are_refused() {
     let mut network = live("input = [3]\nlayers = [{ kind = 'batch-norm' }]");
-    let weights = network.weights().unwrap();
+    let weights = network.weights();
     let parameters = Weights {
         parameters: vec![0.0; 5],
         ..weights.clone()
@@ -134,9 +134,9 @@ fn batch_norm_follows_the_batch_with_the_unbiased_variance() {
     let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
     assert!((values(&output)[1] - 1.0).abs() < 1e-4);
     // Mean 2; variance 1 over the two, 2 without bias.
-    assert_eq!(network.weights().unwrap().buffers, [1.0, 1.5]);
+    assert_eq!(network.weights().buffers, [1.0, 1.5]);
     network.forward(&input, &mut Mode::Evaluate).unwrap();
-    assert_eq!(network.weights().unwrap().buffers, [1.0, 1.5]);
+    assert_eq!(network.weights().buffers, [1.0, 1.5]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn batch_norm_of_a_single_value_uses_its_running_statistics_and_leaves_them() {
             (below[0] - 1.0).abs() < 1e-4 && (below[1] - 1.0).abs() < 1e-4,
             "{below:?}"
         );
-        assert_eq!(network.weights().unwrap(), weights);
+        assert_eq!(network.weights(), weights);
     }
 }
 
@@ -204,7 +204,7 @@ fn a_candle_module_is_a_layer_among_others() {
         let output = network.forward(&input, &mut Mode::Evaluate).unwrap();
         let below = network.backward_to_input(&above).unwrap();
         let mut gradient = vec![];
-        network.update(|_, sum| gradient = sum.to_vec()).unwrap();
+        network.update(|_, sum| gradient = sum.to_vec());
         (values(&output), values(&below), gradient)
     };
     let (output, below, gradient) = run(&plugged, weights.parameters.clone());

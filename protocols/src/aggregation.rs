@@ -26,8 +26,9 @@ pub trait Aggregator: Send {
     fn finish(self: Box<Self>) -> Option<Aggregate>;
 }
 
-/// The weighted mean, `Σ w_i y_i / Σ w_i`, in double precision: memory does not grow with the cohort, and the mean of
-/// one update is that update, bit for bit (for integral weights below 2^29).
+/// The weighted mean of the models, `Σ w_i y_i / Σ w_i`, and the plain mean of the vectors beside them, in double
+/// precision: memory does not grow with the cohort, and the mean of one update is that update, bit for bit (for
+/// integral weights below 2^29).
 #[derive(Default)]
 pub struct WeightedMean {
     parameters: Vec<f64>,
@@ -48,7 +49,7 @@ impl Aggregator for WeightedMean {
                 self.vectors.push((name.clone(), Vec::new()));
                 self.vectors.len() - 1
             });
-            add(&mut self.vectors[at].1, values, weight);
+            add(&mut self.vectors[at].1, values, 1.0);
         }
         self.weight += weight;
         self.updates += 1;
@@ -62,13 +63,16 @@ impl Aggregator for WeightedMean {
             weight,
             updates,
         } = *self;
-        let mean = |sums: Vec<f64>| sums.into_iter().map(|sum| (sum / weight) as f32).collect();
+        let mean = |sums: Vec<f64>, weight: f64| sums.into_iter().map(|sum| (sum / weight) as f32).collect();
         (updates > 0).then(|| Aggregate {
             weights: Weights {
-                parameters: mean(parameters),
-                buffers: mean(buffers),
+                parameters: mean(parameters, weight),
+                buffers: mean(buffers, weight),
             },
-            vectors: vectors.into_iter().map(|(name, sums)| (name, mean(sums))).collect(),
+            vectors: vectors
+                .into_iter()
+                .map(|(name, sums)| (name, mean(sums, updates as f64)))
+                .collect(),
             updates,
         })
     }
@@ -124,6 +128,17 @@ mod tests {
         let aggregate = mean.finish().unwrap();
         assert_eq!(aggregate.weights.parameters, [4.0, 3.0]);
         assert_eq!(aggregate.updates, 2);
+    }
+
+    #[test]
+    fn vectors_are_averaged_alike() {
+        let mut mean = Box::new(WeightedMean::default());
+        for (examples, value) in [(1, 1.0), (3, 5.0)] {
+            let vectors = Vectors::from([("v".into(), vec![value])]);
+            let trained = update(vec![0.0], examples).trained;
+            mean.fold(Update { trained, vectors }, examples as f64);
+        }
+        assert_eq!(mean.finish().unwrap().vectors["v"], [3.0]);
     }
 
     #[test]

@@ -5,27 +5,22 @@ use std::collections::BTreeMap;
 use selvedge_data::DataError;
 use selvedge_models::{ModelError, Weights};
 
-use crate::aggregation::{Aggregate, Aggregator, WeightedMean};
+use crate::{
+    Broadcast,
+    aggregation::{Aggregate, Aggregator, WeightedMean},
+    description::Training,
+};
 
 /// Vectors that an algorithm names and keeps or sends beside the model, each as long as the model's parameters:
 /// control variates, moments, ….
 pub type Vectors = BTreeMap<String, Vec<f32>>;
 
-/// What the coordinator holds between rounds, and all that a checkpoint needs.
+/// What the coordinator holds between rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerState {
     /// The global model.
     pub weights: Weights,
     /// The algorithm's own vectors, by name.
-    pub vectors: Vectors,
-}
-
-/// What every client of a round receives.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Broadcast {
-    /// The global model.
-    pub weights: Weights,
-    /// The vectors that the algorithm names in [`Algorithm::broadcast_vectors`].
     pub vectors: Vectors,
 }
 
@@ -96,7 +91,7 @@ pub struct Federation {
 
 /// A federated algorithm: what each client does in a round, how updates are combined, and how the global model moves.
 ///
-/// Implementations are the settings themselves (`mu`, `beta_1`, …), read from `[algorithm]` of the description.
+/// Implementations are the settings themselves (`mu`, `beta1`, …), read from `[algorithm]` of the description.
 pub trait Algorithm: Send + Sync {
     /// The client half: from what was broadcast, and what this client kept from its last round, to its update.
     ///
@@ -122,18 +117,27 @@ pub trait Algorithm: Send + Sync {
         &[]
     }
 
-    /// Which vectors an update carries beside the model. One may be absent only in a client's first round.
+    /// Which vectors every update carries beside the model.
     fn update_vectors(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What is wrong with the settings, if anything: (key, what it must be).
-    fn problem(&self) -> Option<(&'static str, String)> {
+    /// What is wrong with the settings, or with the local training beside them, if anything: (key under `[algorithm]`,
+    /// what it must be).
+    fn problem(&self, training: &Training) -> Option<(&'static str, String)> {
+        let _ = training;
         None
     }
 }
 
 impl ServerState {
+    /// Whether no value is infinite or not a number.
+    pub fn is_finite(&self) -> bool {
+        let weights = [&self.weights.parameters, &self.weights.buffers];
+        let mut values = weights.into_iter().chain(self.vectors.values()).flatten();
+        values.all(|value| value.is_finite())
+    }
+
     /// What `algorithm` sends to the clients of a round.
     pub fn broadcast(&self, algorithm: &dyn Algorithm) -> Broadcast {
         let vectors = algorithm

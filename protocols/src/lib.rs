@@ -12,12 +12,16 @@ pub mod sections;
 pub mod update;
 pub mod wire;
 
+mod broadcast;
 mod client_name;
 mod dealing;
+mod rejection;
 mod seed;
 
-pub use algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors};
+pub use algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors};
+pub use broadcast::Broadcast;
 pub use client_name::{ClientName, InvalidName};
 pub use dealing::Dealt;
 pub use description::Description;
+pub use rejection::Rejection;
 pub use seed::{Purpose, Seed};

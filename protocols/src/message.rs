@@ -1,14 +1,12 @@
 //! What coordinator and clients say to each other. Tensors do not travel in messages: a message names them by hash
 //! and size, and the receiver fetches them on a stream of their own.
 
-use selvedge_models::{Layout, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ServerState,
-    algorithm::{Algorithm, Broadcast, Vectors},
-    sections::{Encoding, Section, SectionHeader, Values},
-    update::{Rejection, TrainingReport},
+    Rejection,
+    sections::SectionHeader,
+    update::{MOST_EXAMPLES, TrainingReport},
     wire::BlobReference,
 };
 
@@ -127,7 +125,7 @@ impl Evaluation {
 
     /// Whether the counts can be true.
     pub fn is_possible(&self) -> bool {
-        self.correct <= self.examples && self.loss.is_finite()
+        self.examples < MOST_EXAMPLES && self.correct <= self.examples && self.loss >= 0.0 && self.loss.is_finite()
     }
 
     /// Adds another's counts.
@@ -135,72 +133,5 @@ impl Evaluation {
         self.examples = self.examples.saturating_add(other.examples);
         self.correct = self.correct.saturating_add(other.correct);
         self.loss += other.loss;
-    }
-}
-
-impl Broadcast {
-    /// What the sections are, without their values.
-    pub fn headers(&self) -> Vec<SectionHeader> {
-        let header = |name: &str, values: &[f32]| SectionHeader {
-            name: name.into(),
-            encoding: Encoding::F32,
-            values: values.len() as u64,
-        };
-        let mut headers = vec![header("parameters", &self.weights.parameters)];
-        if !self.weights.buffers.is_empty() {
-            headers.push(header("buffers", &self.weights.buffers));
-        }
-        headers.extend(self.vectors.iter().map(|(name, values)| header(name, values)));
-        headers
-    }
-
-    /// The broadcast as sections.
-    pub fn sections(&self) -> Vec<Section> {
-        let mut sections = vec![Section::new("parameters", self.weights.parameters.clone())];
-        if !self.weights.buffers.is_empty() {
-            sections.push(Section::new("buffers", self.weights.buffers.clone()));
-        }
-        sections.extend(
-            self.vectors
-                .iter()
-                .map(|(name, values)| Section::new(name.as_str(), values.clone())),
-        );
-        sections
-    }
-
-    /// The broadcast that `sections` are, for a model of this layout; `None` when they cannot be one.
-    pub fn from_sections(sections: Vec<Section>, layout: &Layout, algorithm: &dyn Algorithm) -> Option<Self> {
-        let mut weights = Weights {
-            parameters: Vec::new(),
-            buffers: Vec::new(),
-        };
-        let mut vectors = Vectors::new();
-        for Section { name, values } in sections {
-            let Values::F32(values) = values else {
-                return None;
-            };
-            match name.as_str() {
-                "parameters" => weights.parameters = values,
-                "buffers" => weights.buffers = values,
-                other if algorithm.broadcast_vectors().contains(&other) => drop(vectors.insert(name, values)),
-                _ => return None,
-            }
-        }
-        let parameters = layout.parameter_count();
-        let fits = weights.parameters.len() == parameters
-            && weights.buffers.len() == layout.buffer_count()
-            && vectors.values().all(|vector| vector.len() == parameters);
-        fits.then_some(Self { weights, vectors })
-    }
-}
-
-impl ServerState {
-    /// The state as sections, for a checkpoint.
-    pub fn sections(&self) -> Vec<Section> {
-        Broadcast {
-            weights: self.weights.clone(),
-            vectors: self.vectors.clone(),
-        }
-        .sections()
     }
 }

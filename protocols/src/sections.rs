@@ -150,6 +150,18 @@ pub fn pack(sections: &[Section]) -> Vec<u8> {
     bytes
 }
 
+/// Sections of 32-bit numbers as one blob.
+pub fn pack_f32<'a>(sections: impl Iterator<Item = &'a [f32]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for values in sections {
+        let start = bytes.len().next_multiple_of(ALIGNMENT);
+        bytes.reserve_exact(start - bytes.len() + size_of_val(values));
+        bytes.resize(start, 0);
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    bytes
+}
+
 /// The sections that `headers` announce; `None` when the blob does not have exactly their size.
 pub fn unpack(headers: &[SectionHeader], bytes: &[u8]) -> Option<Vec<Section>> {
     if packed_bytes(headers)? != bytes.len() as u64 {

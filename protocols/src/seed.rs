@@ -34,6 +34,9 @@ pub enum Purpose {
 pub struct Seed(pub u64);
 
 impl Seed {
+    /// The largest seed that a description can hold: TOML's integers have a sign.
+    pub const LARGEST: u64 = i64::MAX as u64;
+
     /// The stream for one purpose of the whole run.
     pub fn stream(self, purpose: Purpose) -> ChaCha8Rng {
         self.derive(purpose, 0, "")

@@ -5,6 +5,7 @@ use selvedge_models::{Layout, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Rejection,
     algorithm::{Algorithm, Trained, Update},
     filters::{self, FilterDescription},
     sections::{Encoding, Section, SectionHeader, Values},
@@ -30,72 +31,6 @@ pub struct SealedUpdate {
     pub sections: Vec<Section>,
 }
 
-/// Why an update was not taken in. The text after the colon is what a person reads; the code is what is counted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
-pub enum Rejection {
-    /// A value is NaN or infinite.
-    #[error("a value in {0} is not finite")]
-    NotFinite(String),
-    /// A section is missing, unexpected, or of another length or encoding than assigned.
-    #[error("wrong shape: {0}")]
-    WrongShape(String),
-    /// The bytes that came are not as many as announced.
-    #[error("wrong size: {0}")]
-    WrongSize(String),
-    /// The report cannot be true.
-    #[error("impossible report: {0}")]
-    ImpossibleReport(String),
-    /// The bytes are not those that were announced, or could not be fetched.
-    #[error("transfer failed: {0}")]
-    TransferFailed(String),
-    /// The client could not train.
-    #[error("training failed: {0}")]
-    TrainingFailed(String),
-    /// The client holds no examples.
-    #[error("no examples")]
-    NoExamples,
-    /// The round is over, or has not begun.
-    #[error("the update is for round {update}, but this is round {now}")]
-    WrongRound {
-        /// The update's round.
-        update: u32,
-        /// The current round.
-        now: u32,
-    },
-    /// The client has answered already.
-    #[error("a second answer in one round")]
-    Duplicate,
-    /// The client is not in the round's cohort.
-    #[error("not selected for this round")]
-    NotSelected,
-    /// The deadline passed.
-    #[error("nothing came before the deadline")]
-    Deadline,
-    /// The connection to the client was lost and not made again.
-    #[error("the connection was lost")]
-    Disconnected,
-}
-
-impl Rejection {
-    /// A short, stable name, under which rejections are counted.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NotFinite(_) => "not-finite",
-            Self::WrongShape(_) => "wrong-shape",
-            Self::WrongSize(_) => "wrong-size",
-            Self::ImpossibleReport(_) => "impossible-report",
-            Self::TransferFailed(_) => "transfer-failed",
-            Self::TrainingFailed(_) => "training-failed",
-            Self::NoExamples => "no-examples",
-            Self::WrongRound { .. } => "wrong-round",
-            Self::Duplicate => "duplicate",
-            Self::NotSelected => "not-selected",
-            Self::Deadline => "deadline",
-            Self::Disconnected => "disconnected",
-        }
-    }
-}
-
 /// The sections that an update for this model, algorithm and filters must have.
 pub fn expected_sections(
     layout: &Layout,
@@ -108,11 +43,10 @@ pub fn expected_sections(
         encoding,
         values,
     };
-    let encoding = if filters.iter().any(|filter| filter.encodes()) {
-        Encoding::Bf16
-    } else {
-        Encoding::F32
-    };
+    let encoding = filters
+        .iter()
+        .find_map(|filter| filter.encoding())
+        .unwrap_or(Encoding::F32);
     let mut sections = vec![section("parameters", encoding, parameters)];
     if layout.buffer_count() > 0 {
         sections.push(section("buffers", Encoding::F32, layout.buffer_count() as u64));
@@ -206,7 +140,7 @@ impl SealedUpdate {
 }
 
 /// An example count whose product with a 24-bit mantissa is exact in double precision.
-const MOST_EXAMPLES: u64 = 1 << 29;
+pub(crate) const MOST_EXAMPLES: u64 = 1 << 29;
 
 /// Checks a client's report, before its update is fetched.
 ///

@@ -139,8 +139,8 @@ fn fed_adam_agrees_with_three_rounds_worked_by_hand() {
     // β₁ = ½, β₂ = ¾, τ = ½ (so v₀ = ¼), η = ½; the clients' mean change is 1, −1, then 2.
     let adam = FedAdam {
         server_learning_rate: 0.5,
-        beta_1: 0.5,
-        beta_2: 0.75,
+        beta1: 0.5,
+        beta2: 0.75,
         tau: 0.5,
     };
     let mut state = state(&[0.0]);

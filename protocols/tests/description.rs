@@ -54,13 +54,13 @@ fn what_is_written_out_reads_back_the_same() {
     let sets: [&[&str]; 5] = [
         &[],
         &[
-            "algorithm.name=fedprox",
+            "algorithm.kind=fedprox",
             "algorithm.mu=0.25",
             "cohort.size=1",
             "training.steps=7",
         ],
         &[
-            "algorithm={ name = \"fedadam\", tau = 0.5 }",
+            "algorithm={ kind = \"fedadam\", tau = 0.5 }",
             "filters=[{ kind = \"clip\", norm = inf }, { kind = \"bf16\" }]",
         ],
         &[

@@ -2,29 +2,16 @@
 //! them. Clients are virtual: one that is not selected is a range of example indices, and the number of live models is
 //! the number of workers.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, thread};
 
-use crossbeam_channel::{Receiver, Sender, bounded, never, select};
-use selvedge_client::{Examples, Trainer};
-use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, Roster};
+use crossbeam_channel::{Receiver, bounded};
+use selvedge_client::Trainer;
+use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
-use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Purpose, ServerState, Vectors,
-    evaluation::{test_chunk, test_chunks},
-    message::{Evaluation, Task},
-    update::{Rejection, SealedUpdate},
-};
+use selvedge_protocols::{Description, LocalError, Purpose, ServerState};
 
-/// The engine's clock stands still: how long this machine takes to train a virtual client says nothing about the
-/// client, so no deadline can pass.
-const NOW: Duration = Duration::ZERO;
+use crate::{driver::Driver, worker::Worker};
 
 /// A federation that is about to be simulated.
 pub struct Simulation<'a> {
@@ -58,41 +45,6 @@ pub enum SimulationError {
     WorkerEnded,
 }
 
-/// What one worker is to do next.
-enum Job {
-    Client {
-        client: ClientName,
-        round: u32,
-        task: Task,
-        broadcast: Arc<Broadcast>,
-        kept: Vectors,
-    },
-    Test {
-        round: u32,
-        chunk: usize,
-        broadcast: Arc<Broadcast>,
-    },
-}
-
-/// What came of it.
-enum Done {
-    Trained {
-        client: ClientName,
-        round: u32,
-        result: Result<(SealedUpdate, Vectors), LocalError>,
-    },
-    Evaluated {
-        client: ClientName,
-        round: u32,
-        result: Result<Evaluation, LocalError>,
-    },
-    Tested {
-        round: u32,
-        chunk: usize,
-        result: Result<Evaluation, LocalError>,
-    },
-}
-
 impl Simulation<'_> {
     /// Runs the federation from its first weights, and gives the final state and how the run ended.
     ///
@@ -117,7 +69,11 @@ impl Simulation<'_> {
             let (results, done) = bounded(window);
             for trainer in trainers {
                 let (queue, results) = (queue.clone(), results.clone());
-                scope.spawn(move || self.work(trainer, &queue, &results));
+                let worker = Worker {
+                    simulation: self,
+                    trainer,
+                };
+                scope.spawn(move || worker.work(&queue, &results));
             }
             drop((queue, results));
             Driver::new(self, engine, window, jobs, done).run(observe)
@@ -134,304 +90,5 @@ impl Simulation<'_> {
             model.layout()?,
             (0..workers).map(trainer).collect::<Result<_, _>>()?,
         ))
-    }
-
-    /// A worker's life: one job after another, until there are no more.
-    fn work(&self, mut trainer: Trainer, queue: &Receiver<Job>, results: &Sender<Done>) {
-        for job in queue {
-            let done = match job {
-                Job::Client {
-                    client,
-                    round,
-                    task: Task::Train,
-                    broadcast,
-                    mut kept,
-                } => {
-                    let examples = self.examples(self.shares, &client);
-                    let trained = trainer.train(&self.description, &client, round, &broadcast, examples, &mut kept);
-                    Done::Trained {
-                        client,
-                        round,
-                        result: trained.map(|update| (update, kept)),
-                    }
-                }
-                Job::Client {
-                    client,
-                    round,
-                    task: Task::Evaluate,
-                    broadcast,
-                    ..
-                } => {
-                    let examples = self.examples(self.held_out, &client);
-                    let result = trainer.evaluate(&self.description, &broadcast.weights, examples);
-                    Done::Evaluated { client, round, result }
-                }
-                Job::Test {
-                    round,
-                    chunk,
-                    broadcast,
-                } => {
-                    let result = self.test_chunk(&mut trainer, &broadcast, chunk);
-                    Done::Tested { round, chunk, result }
-                }
-            };
-            if results.send(done).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn examples<'a>(&'a self, partition: &'a Partition, client: &ClientName) -> Examples<'a> {
-        let indices = client.number().filter(|&number| number < partition.clients());
-        Examples {
-            dataset: self.train,
-            indices: indices.map_or(&[], |number| partition.client(number)),
-        }
-    }
-
-    fn test_chunk(&self, trainer: &mut Trainer, broadcast: &Broadcast, chunk: usize) -> Result<Evaluation, LocalError> {
-        let Some(dataset) = self.test else {
-            return Ok(Evaluation::default());
-        };
-        trainer.evaluate(
-            &self.description,
-            &broadcast.weights,
-            Examples {
-                dataset,
-                indices: &test_chunk(dataset, chunk),
-            },
-        )
-    }
-
-    fn test_chunks(&self) -> usize {
-        self.test.map_or(0, test_chunks)
-    }
-}
-
-/// Drives the engine with the workers' results.
-struct Driver<'a> {
-    simulation: &'a Simulation<'a>,
-    engine: Engine,
-    round_started: Instant,
-    window: usize,
-    jobs: Sender<Job>,
-    done: Receiver<Done>,
-    /// Jobs that wait until those before them are through.
-    pending: VecDeque<Job>,
-    /// Jobs that are with the workers, and updates that the engine has not taken yet.
-    outstanding: usize,
-    /// What each client keeps from round to round.
-    kept: BTreeMap<ClientName, Vectors>,
-    /// Updates that are offered to the engine.
-    offered: BTreeMap<ClientName, (Option<SealedUpdate>, Vectors)>,
-    /// The test set's chunks of this round, as far as they are evaluated.
-    tested: Vec<Option<Evaluation>>,
-    asked: usize,
-    answered: usize,
-}
-
-impl<'a> Driver<'a> {
-    fn new(
-        simulation: &'a Simulation<'a>,
-        engine: Engine,
-        window: usize,
-        jobs: Sender<Job>,
-        done: Receiver<Done>,
-    ) -> Self {
-        Self {
-            simulation,
-            engine,
-            round_started: Instant::now(),
-            window,
-            jobs,
-            done,
-            pending: VecDeque::new(),
-            outstanding: 0,
-            kept: BTreeMap::new(),
-            offered: BTreeMap::new(),
-            tested: Vec::new(),
-            asked: 0,
-            answered: 0,
-        }
-    }
-
-    fn run(mut self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
-        let stop = self.simulation.stop.clone().unwrap_or_else(never);
-        let done = self.done.clone();
-        let mut events = VecDeque::from([Event::Tick]);
-        loop {
-            while let Some(event) = events.pop_front() {
-                for action in self.engine.handle(NOW, event) {
-                    if let Some(outcome) = self.act(action, &mut events, observe)? {
-                        return Ok((self.engine.state().clone(), outcome));
-                    }
-                }
-            }
-            self.dispatch()?;
-            select! {
-                recv(done) -> result => {
-                    let event = self.finished(result.map_err(|_| SimulationError::WorkerEnded)?)?;
-                    events.extend(event);
-                    if self.answered > 0 {
-                        let (round, answered, asked) = (self.engine.round(), self.answered, self.asked);
-                        observe(Progress::Round { round, answered, asked })?;
-                    }
-                }
-                recv(stop) -> _ => events.push_back(Event::Stop),
-            }
-        }
-    }
-
-    /// Does what the engine says; the outcome, when that was the last.
-    fn act(
-        &mut self,
-        action: Action,
-        events: &mut VecDeque<Event>,
-        observe: &mut dyn FnMut(Progress<'_>) -> io::Result<()>,
-    ) -> Result<Option<Outcome>, SimulationError> {
-        match action {
-            Action::Ask {
-                client,
-                round,
-                task,
-                broadcast,
-            } => {
-                let kept = Vectors::new();
-                self.asked += 1;
-                self.pending.push_back(Job::Client {
-                    client,
-                    round,
-                    task,
-                    broadcast,
-                    kept,
-                });
-            }
-            Action::Receive {
-                client,
-                round,
-                inspector,
-            } => {
-                let offered = self.offered.get_mut(&client).and_then(|(update, _)| update.take());
-                let nothing = || Rejection::TransferFailed("nothing was offered".into());
-                let update = offered.ok_or_else(nothing).and_then(|update| inspector.open(update));
-                events.push_back(Event::Received { client, round, update });
-            }
-            Action::Answer { client, verdict, .. } => {
-                if let Some((_, kept)) = self.offered.remove(&client) {
-                    self.outstanding -= 1;
-                    if verdict.is_ok() && !kept.is_empty() {
-                        self.kept.insert(client, kept);
-                    }
-                }
-            }
-            Action::Test { round, broadcast } => {
-                self.tested = vec![None; self.simulation.test_chunks()];
-                if self.tested.is_empty() {
-                    events.push_back(Event::Tested {
-                        round,
-                        evaluation: None,
-                    });
-                }
-                let job = |chunk| Job::Test {
-                    round,
-                    chunk,
-                    broadcast: broadcast.clone(),
-                };
-                self.pending.extend((0..self.tested.len()).map(job));
-            }
-            Action::Record(mut record) => {
-                (self.asked, self.answered) = (0, 0);
-                record.seconds = self.round_started.elapsed().as_secs_f64();
-                self.round_started = Instant::now();
-                observe(Progress::Record {
-                    record: &record,
-                    state: self.engine.state(),
-                })?;
-            }
-            Action::Finish(outcome) => return Ok(Some(outcome)),
-        }
-        Ok(None)
-    }
-
-    /// Hands jobs to the workers, as many as the window allows.
-    fn dispatch(&mut self) -> Result<(), SimulationError> {
-        while self.outstanding < self.window
-            && let Some(mut job) = self.pending.pop_front()
-        {
-            if let Job::Client { client, kept, .. } = &mut job {
-                *kept = self.kept.get(client).cloned().unwrap_or_default();
-            }
-            self.outstanding += 1;
-            self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
-        }
-        Ok(())
-    }
-
-    /// Takes in what a worker has done: what it means for the engine, if anything yet.
-    fn finished(&mut self, done: Done) -> Result<Option<Event>, SimulationError> {
-        Ok(match done {
-            Done::Trained {
-                client,
-                round,
-                result: Ok((update, kept)),
-            } => {
-                self.answered += 1;
-                let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
-                let bytes = selvedge_protocols::sections::packed_bytes(&sections).unwrap_or(0);
-                let report = update.report;
-                self.offered.insert(client.clone(), (Some(update), kept));
-                Some(Event::Offered {
-                    client,
-                    round,
-                    report,
-                    sections,
-                    bytes,
-                })
-            }
-            Done::Evaluated {
-                client,
-                round,
-                result: Ok(evaluation),
-            } => {
-                self.answered += 1;
-                self.outstanding -= 1;
-                Some(Event::Evaluated {
-                    client,
-                    round,
-                    evaluation,
-                })
-            }
-            Done::Trained {
-                client,
-                round,
-                result: Err(error),
-            }
-            | Done::Evaluated {
-                client,
-                round,
-                result: Err(error),
-            } => {
-                self.answered += 1;
-                self.outstanding -= 1;
-                Some(Event::Failed {
-                    client,
-                    round,
-                    reason: error.to_string(),
-                })
-            }
-            Done::Tested { round, chunk, result } => {
-                self.outstanding -= 1;
-                self.tested[chunk] = Some(result?);
-                let all: Option<Vec<_>> = self.tested.iter().copied().collect();
-                all.map(|chunks| {
-                    let mut evaluation = Evaluation::default();
-                    chunks.into_iter().for_each(|chunk| evaluation.add(chunk));
-                    Event::Tested {
-                        round,
-                        evaluation: Some(evaluation),
-                    }
-                })
-            }
-        })
     }
 }

@@ -25,9 +25,9 @@ use crate::progress::Display;
 pub(crate) struct Coordinator {
     /// The description
     file: PathBuf,
-    /// The folder of certificates, as `selvedge certs new` makes it [default: `network.certificates` of the description]
-    #[arg(long, value_name = "FOLDER")]
-    certs: Option<PathBuf>,
+    /// The folder of certificates, as `selvedge certs new` makes it
+    #[arg(long, value_name = "FOLDER", default_value = "certs")]
+    certs: PathBuf,
     /// The address to listen on; port 0 takes any free one
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4433")]
     listen: SocketAddr,
@@ -44,18 +44,11 @@ impl Coordinator {
         let base = base(Some(&self.file));
         let layout = description.model.layout()?;
         // The examples to train on stay with the clients; what the coordinator has of its own is the test set.
-        let test = description.data.load(&base)?.test.map(Arc::new);
+        let test = description.data.load_test(&base)?.map(Arc::new);
         if let Some(test) = &test {
             description.check_data(test, "the test examples")?;
         }
-        let certs = self.certs.clone().or_else(|| {
-            let folder = description.network.certificates.as_ref()?;
-            Some(base.join(folder))
-        });
-        let certs = certs.ok_or_else(|| {
-            Failure::system("no certificates: name their folder with --certs (`selvedge certs new` makes them)")
-        })?;
-        let credentials = Credentials::from_folder(&certs, COORDINATOR, SystemTime::now())?;
+        let credentials = Credentials::from_folder(&self.certs, COORDINATOR, SystemTime::now())?;
 
         let runtime = Runtime::new().map_err(Failure::system)?;
         let entered = runtime.enter();

@@ -4,12 +4,12 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand, ValueEnum};
 use selvedge_data::{WellKnownSet, describe, fetch};
-use selvedge_protocols::Purpose;
 
 use super::{
     Failure, print,
     run::{Changes, base},
 };
+use crate::progress::Bytes;
 
 /// Clients that are listed.
 const ROWS: usize = 100;
@@ -57,17 +57,18 @@ impl Data {
                     Set::FashionMnist => WellKnownSet::FashionMnist,
                 };
                 let into = into.unwrap_or_else(|| set.default_folder());
-                fetch(set, from.as_deref(), &into, &mut |_| {})?;
+                let bar = Bytes::new();
+                fetch(set, from.as_deref(), &into, &mut |so_far| {
+                    bar.show(so_far.file, so_far.bytes, so_far.of);
+                })?;
+                bar.finish();
                 print(format_args!("{}: fetched and checked", into.display()));
             }
             Command::Show { file, changes } => {
                 let description = changes.read(file.as_deref())?;
                 let split = description.data.load(&base(file.as_deref()))?;
-                let mut random = description.seed.stream(Purpose::Partition);
-                let partition = description
-                    .partition
-                    .deal(&split.train, description.clients, &mut random)?;
-                print(describe(&split.train, &partition, ROWS));
+                let dealt = description.deal(&split.train)?;
+                print(describe(&split.train, &dealt.all, ROWS));
             }
         }
         Ok(ExitCode::SUCCESS)

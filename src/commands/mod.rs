@@ -17,7 +17,7 @@ use selvedge_client::ClientCommand;
 
 pub(crate) use failure::Failure;
 
-/// Federated and split learning: run a federation, simulated or over the network, from one description.
+/// Federated learning: run a federation, simulated or over the network, from one description.
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 pub(crate) struct Selvedge {

@@ -23,8 +23,8 @@ pub(crate) struct Changes {
     /// Set one key, such as `cohort.size=5`; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<Override>,
-    /// The run's seed, instead of the description's
-    #[arg(long)]
+    /// The run's seed, instead of the description's: 0 to 2^63 - 1
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=Seed::LARGEST))]
     seed: Option<u64>,
 }
 

@@ -5,6 +5,7 @@ use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, th
 use clap::Args;
 use crossbeam_channel::bounded;
 use selvedge_coordinator::Progress;
+use selvedge_data::describe;
 use selvedge_simulations::Simulation;
 
 use super::{
@@ -12,6 +13,9 @@ use super::{
     run::{Changes, Output, base},
 };
 use crate::progress::Display;
+
+/// Clients whose holdings the report shows: more would be too narrow to see.
+const CLIENTS_SHOWN: usize = 100;
 
 #[derive(Args)]
 pub(crate) struct Simulate {
@@ -32,12 +36,9 @@ impl Simulate {
         let description = Arc::new(self.changes.read(self.file.as_deref())?);
         let layout = description.model.layout()?;
         let split = description.data.load(&base(self.file.as_deref()))?;
-        description.check_data(&split.train, "the training examples")?;
-        if let Some(test) = &split.test {
-            description.check_data(test, "the test examples")?;
-        }
+        description.check_split(&split)?;
         let dealt = description.deal(&split.train)?;
-        let histogram = dealt.all.label_histogram(&split.train).ok();
+        let holdings = describe(&split.train, &dealt.all, CLIENTS_SHOWN);
 
         let mut results = self.output.results(&description)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
@@ -70,7 +71,7 @@ impl Simulate {
         display.finish();
         let seconds = started.elapsed().as_secs_f64();
         let folder = results.folder().to_owned();
-        let summary = results.finish(outcome, &layout, &state, histogram.as_deref(), seconds)?;
+        let summary = results.finish(outcome, &layout, &state, Some(&holdings), seconds)?;
         self.output.conclude(&summary, &folder)
     }
 }

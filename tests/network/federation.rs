@@ -27,7 +27,7 @@ rounds = 3
 clients = 3
 data = { source = "csv", train = "train.csv", test = "test.csv", label = "label" }
 partition = { kind = "dirichlet", alpha = 2.0 }
-network = { idle_seconds = 20.0, certificates = "certs" }
+network = { idle_seconds = 20.0 }
 
 [model]
 input = [4]
@@ -36,7 +36,7 @@ layers = [{ kind = "dense", units = 8 }, { kind = "relu" }, { kind = "dense", un
 [training]
 epochs = 2
 batch_size = 4
-optimiser = { kind = "sgd", learning_rate = 0.1, momentum = 0.5 }
+optimiser = { kind = "sgd", learning_rate = 0.1 }
 "#;
 
 /// A folder with a description (`run.toml`), its examples, and certificates.

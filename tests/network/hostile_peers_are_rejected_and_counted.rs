@@ -4,12 +4,14 @@ use std::{collections::BTreeMap, future::pending};
 
 use selvedge_coordinator::Outcome;
 use selvedge_protocols::{
-    Description,
+    Description, Rejection,
     message::{Task, ToClient, ToCoordinator},
     sections::{Section, SectionHeader, pack},
-    update::{Rejection, TrainingReport, expected_sections},
+    update::{TrainingReport, expected_sections},
     wire::{BlobReference, BlobStore, Credentials, Held, Limits, connect, serve_blobs},
 };
+
+use tokio::{join, sync::oneshot};
 
 use crate::federation::{Federation, Run, all_finished};
 
@@ -25,6 +27,7 @@ enum Lie {
     ImpossibleReport,
     EarlierRound,
     Twice,
+    BeforeTheFirstRound,
 }
 
 /// An update of zeros, but for the lie.
@@ -55,6 +58,7 @@ fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> 
         Lie::TooFewBytes | Lie::TooManyBytes => blob.bytes = whole.bytes,
         Lie::TooFewBytesAnnounced => blob.bytes -= 1,
         Lie::NotHeld => blob.hash = [7; 32],
+        Lie::BeforeTheFirstRound if round == 0 => blob.hash = [7; 32],
         _ => {}
     }
     let report = TrainingReport {
@@ -72,7 +76,12 @@ fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> 
 }
 
 /// Answers every task with a lie, and gives what the coordinator said to it.
-async fn lie(address: String, credentials: Credentials, lie: Lie) -> Vec<(u32, Result<(), Rejection>)> {
+async fn lie(
+    address: String,
+    credentials: Credentials,
+    lie: Lie,
+    is_in: oneshot::Sender<()>,
+) -> Vec<(u32, Result<(), Rejection>)> {
     let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
     let software = "a liar".into();
     control.writer.write(&ToCoordinator::Join { software }).await.unwrap();
@@ -84,6 +93,15 @@ async fn lie(address: String, credentials: Credentials, lie: Lie) -> Vec<(u32, R
     let store = BlobStore::new(1 << 20);
     let mut held = None;
     let mut answers = Vec::new();
+    if lie == Lie::BeforeTheFirstRound {
+        let (offer, _) = offer(lie, 0, &description, &store);
+        control.writer.write(&offer).await.unwrap();
+        let ToClient::Rejected { round, reason } = control.reader.read().await.unwrap() else {
+            panic!("an offer for no round was not turned down");
+        };
+        answers.push((round, Err(reason)));
+    }
+    is_in.send(()).unwrap();
     let mut serving = None;
     loop {
         let message = control.reader.read::<ToClient>().await.unwrap();
@@ -148,9 +166,13 @@ async fn lie(address: String, credentials: Credentials, lie: Lie) -> Vec<(u32, R
 async fn run_with(lie_: Lie) -> (Run, Vec<(u32, Result<(), Rejection>)>) {
     let federation = Federation::new(&["rounds=2"]);
     let (listener, address) = federation.listen();
-    let honest = federation.agents(&address, [0, 2]);
-    let liar = tokio::spawn(lie(address, federation.credentials("client-1"), lie_));
-    let run = federation.serve(listener, pending(), |_| {}).await;
+    let (is_in, liar_is_in) = oneshot::channel();
+    let liar = tokio::spawn(lie(address.clone(), federation.credentials("client-1"), lie_, is_in));
+    let honest = async {
+        liar_is_in.await.unwrap();
+        federation.agents(&address, [0, 2])
+    };
+    let (run, honest) = join!(federation.serve(listener, pending(), |_| {}), honest);
     all_finished(honest).await;
     assert_eq!(run.outcome, Outcome::Completed);
     assert_eq!(run.records.len(), 2);
@@ -218,4 +240,19 @@ async fn an_update_for_a_round_that_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_update_in_one_round() {
     is_turned_down(Lie::Twice, "duplicate").await;
+}
+
+/// What was offered while the coordinator still gathered must not be fetched in place of the first round's update.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_before_the_first_round() {
+    let (run, answers) = run_with(Lie::BeforeTheFirstRound).await;
+    for record in &run.records {
+        assert_eq!(record.completed, 3, "{record:?}");
+        assert!(record.failed.is_empty(), "{record:?}");
+    }
+    let codes: Vec<_> = answers
+        .iter()
+        .map(|(round, answer)| (*round, answer.as_ref().map_err(Rejection::code)))
+        .collect();
+    assert_eq!(codes, [(0, Err("wrong-round")), (1, Ok(&())), (2, Ok(&()))]);
 }

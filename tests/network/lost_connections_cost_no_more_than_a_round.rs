@@ -90,6 +90,30 @@ async fn a_client_killed_in_a_round_costs_its_update_and_can_come_back() {
     assert!(back.unwrap().failed.is_empty(), "{back:?}");
 }
 
+/// Without what SCAFFOLD keeps on the client, the model would be another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_killed_and_started_anew_goes_on_with_what_it_kept() {
+    let long = steps(steps_for(Duration::from_millis(300)));
+    let federation = Federation::new(&["rounds=5", "algorithm.kind=scaffold", &long]);
+    let (listener, address) = federation.listen();
+    let agents = federation.agents(&address, 0..2);
+    let mut victim = Process::client(&federation, &address, 2);
+    let play = async {
+        spawn_blocking(move || {
+            victim.until("round 3: training");
+            victim.kill();
+        })
+        .await
+        .unwrap();
+        Process::client(&federation, &address, 2)
+    };
+    let (run, anew) = tokio::join!(federation.serve(listener, pending(), |_| {}), play);
+    let (ended, said) = anew.end();
+    assert!(ended.success(), "{said}");
+    all_finished(agents).await;
+    assert_eq!(run.state, federation.simulate().state);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_trains_longer_than_the_idle_limit_stays_connected() {
     let long = steps(steps_for(Duration::from_secs(4)));

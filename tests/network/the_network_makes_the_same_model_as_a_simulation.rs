@@ -34,7 +34,7 @@ async fn with_fedavg() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_scaffold_which_keeps_state_on_the_clients() {
-    the_same(&["algorithm.name=scaffold", "rounds=5", "training.optimiser.momentum=0.0"]).await;
+    the_same(&["algorithm.kind=scaffold", "rounds=5"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

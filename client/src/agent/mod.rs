@@ -3,6 +3,7 @@
 
 mod moment;
 mod patience;
+mod run;
 mod session;
 mod work;
 

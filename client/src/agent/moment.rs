@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use selvedge_protocols::{message::Task, update::Rejection};
+use selvedge_protocols::{Rejection, message::Task};
 
 /// A moment of an agent's work; its text is for a person.
 #[derive(Clone, Debug, PartialEq)]

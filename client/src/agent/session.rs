@@ -74,7 +74,7 @@ impl Session<'_> {
                     Ok(begun) => begun,
                     Err(error) => {
                         // It cannot take part, so nobody need wait for it.
-                        leave(self.link, &mut control.writer).await?;
+                        let _ = leave(self.link, &mut control.writer).await;
                         return Err(error);
                     }
                 }

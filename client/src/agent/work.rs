@@ -3,26 +3,27 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use candle_core::Device;
-use selvedge_models::{Layout, Network};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Vectors,
-    message::{Evaluation, Task, ToCoordinator},
-    sections::{Encoding, Section, SectionHeader, pack, packed_bytes, unpack},
-    update::{Rejection, TrainingReport},
+    ClientName, Description, Rejection,
+    message::{Task, ToCoordinator},
+    sections::{Encoding, SectionHeader, packed_bytes},
+    update::TrainingReport,
     wire::{BlobReference, BlobStore, Held, Limits, Link, Partial, WireError, pull},
 };
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use super::{Agent, AgentError, Moment};
-use crate::{Trainer, holding::Holding, kept::Kept};
+use super::{
+    Agent, AgentError, Moment,
+    run::{Outcome, Run},
+};
+use crate::kept::Kept;
 
 /// What the coordinator asked for.
 #[derive(Clone, Debug)]
-struct Assignment {
-    round: u32,
-    task: Task,
-    sections: Vec<SectionHeader>,
+pub(super) struct Assignment {
+    pub(super) round: u32,
+    pub(super) task: Task,
+    pub(super) sections: Vec<SectionHeader>,
     blob: BlobReference,
 }
 
@@ -40,17 +41,6 @@ struct Update {
     held: Held,
 }
 
-/// What training or evaluation gave.
-pub(super) enum Outcome {
-    Trained {
-        report: TrainingReport,
-        sections: Vec<SectionHeader>,
-        packed: Bytes,
-        kept: Vectors,
-    },
-    Evaluated(Evaluation),
-}
-
 /// Something that was done beside the conversation.
 pub(super) enum Done {
     Pulled {
@@ -63,14 +53,6 @@ pub(super) enum Done {
         task: Task,
         result: Result<Outcome, String>,
     },
-}
-
-/// The run, as the thread that trains needs it.
-struct Run {
-    description: Description,
-    client: ClientName,
-    layout: Layout,
-    holding: Holding,
 }
 
 pub(super) struct Work {
@@ -385,35 +367,6 @@ impl Update {
             sections: self.sections.clone(),
             blob: self.held.reference(),
         }
-    }
-}
-
-impl Run {
-    /// Does what was asked; what went wrong is for a person.
-    fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
-        let description = &self.description;
-        let broadcast = unpack(&assignment.sections, bytes)
-            .and_then(|sections| Broadcast::from_sections(sections, &self.layout, &*description.algorithm));
-        let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
-        let said = |error: LocalError| error.to_string();
-        let network = Network::new(&description.model, &Device::Cpu);
-        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?);
-        if assignment.task == Task::Evaluate {
-            let held_out = self.holding.held_out();
-            let evaluated = trainer.evaluate(description, &broadcast.weights, held_out);
-            return evaluated.map(Outcome::Evaluated).map_err(said);
-        }
-        let share = self.holding.share();
-        let round = assignment.round;
-        let sealed = trainer
-            .train(description, &self.client, round, &broadcast, share, &mut kept)
-            .map_err(said)?;
-        Ok(Outcome::Trained {
-            report: sealed.report,
-            sections: sealed.sections.iter().map(Section::header).collect(),
-            packed: pack(&sealed.sections).into(),
-            kept,
-        })
     }
 }
 

@@ -1,8 +1,10 @@
 //! The clients of one round: who has answered, whose turn it is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use selvedge_protocols::{ClientName, update::Rejection};
+use selvedge_protocols::{Broadcast, ClientName, Rejection, message::Task, sections::packed_bytes};
+
+use super::Action;
 
 /// Where a member is in the round.
 #[derive(Debug)]
@@ -12,7 +14,10 @@ pub(super) enum Status<Answer> {
     /// It has an answer that has not been asked for yet.
     Offered,
     /// Its answer is being received.
-    Receiving,
+    Receiving {
+        /// Since when.
+        since: Duration,
+    },
     /// Its answer waits for those before it.
     Held(Answer),
     /// Its answer was taken.
@@ -26,14 +31,26 @@ pub(super) enum Status<Answer> {
 pub(super) struct Member<Answer> {
     pub(super) name: ClientName,
     pub(super) status: Status<Answer>,
+    /// When it is given up, if it has nothing to offer.
+    due: Duration,
     /// Since when its connection has been lost.
-    pub(super) lost: Option<Duration>,
+    lost: Option<Duration>,
 }
 
 impl<Answer> Member<Answer> {
     /// Whether an answer may still come.
     fn is_open(&self) -> bool {
-        matches!(self.status, Status::Asked | Status::Offered | Status::Receiving)
+        matches!(self.status, Status::Asked | Status::Offered | Status::Receiving { .. })
+    }
+
+    /// When it is given up, and why, if nothing is heard of it before.
+    fn time_limit(&self, deadline: Duration, grace: Duration, allowed: Duration) -> Option<(Duration, Rejection)> {
+        match (&self.status, self.lost) {
+            (Status::Asked, Some(lost)) if lost + grace < self.due => Some((lost + grace, Rejection::Disconnected)),
+            (Status::Asked, _) => Some((self.due, Rejection::Deadline)),
+            (Status::Receiving { since }, _) => Some((deadline.max(*since) + allowed, Rejection::Deadline)),
+            (Status::Offered | Status::Held(_) | Status::Taken | Status::Failed, _) => None,
+        }
     }
 }
 
@@ -49,15 +66,17 @@ pub(super) struct Cohort<Answer> {
 impl<Answer> Cohort<Answer> {
     /// A cohort that has just been asked, and is allowed so much time.
     pub(super) fn new(names: Vec<ClientName>, now: Duration, allowed: Duration) -> Self {
+        let deadline = now + allowed;
         let member = |name| Member {
             name,
             status: Status::Asked,
+            due: deadline,
             lost: None,
         };
         Self {
             members: names.into_iter().map(member).collect(),
             next: 0,
-            deadline: now + allowed,
+            deadline,
             allowed,
         }
     }
@@ -69,28 +88,21 @@ impl<Answer> Cohort<Answer> {
 
     /// Gives a member up that has not answered yet. Says whether it was there and had not.
     pub(super) fn give_up(&mut self, name: &ClientName) -> bool {
-        match self.member(name) {
-            Some(member) if member.is_open() => {
-                member.status = Status::Failed;
-                true
-            }
-            _ => false,
-        }
+        let open = self.member(name).filter(|member| member.is_open());
+        open.map(|member| member.status = Status::Failed).is_some()
     }
 
-    /// A member's connection was lost, at a time or for good. Says whether that gave it up.
-    pub(super) fn lose(&mut self, name: &ClientName, at: Option<Duration>) -> bool {
-        let Some(member) = self.member(name).filter(|member| member.is_open()) else {
-            return false;
-        };
-        match at {
-            Some(_) => {
-                // What it offered can only be fetched from a new connection: it will be asked, and will offer, again.
-                member.status = Status::Asked;
-                member.lost = at;
-                false
+    /// A member's connection was lost; it may come back within `grace`.
+    pub(super) fn lose(&mut self, name: &ClientName, now: Duration, grace: Duration) {
+        let last = self.deadline + self.allowed;
+        if let Some(member) = self.member(name).filter(|member| member.is_open()) {
+            // What it offered can only be fetched from a new connection: it will be asked, and will offer, again. It
+            // has kept the deadline already; a link that breaks later does not undo that, within limits.
+            if !matches!(member.status, Status::Asked) {
+                member.due = member.due.max(now + grace).min(last);
             }
-            None => self.give_up(name),
+            member.status = Status::Asked;
+            member.lost = Some(now);
         }
     }
 
@@ -105,13 +117,13 @@ impl<Answer> Cohort<Answer> {
     }
 
     /// The next answer in order, if it is there. Failed members are passed over.
-    pub(super) fn take_next(&mut self) -> Option<(ClientName, Answer)> {
+    pub(super) fn take_next(&mut self) -> Option<Answer> {
         loop {
             let member = self.members.get_mut(self.next)?;
             match std::mem::replace(&mut member.status, Status::Taken) {
                 Status::Held(answer) => {
                     self.next += 1;
-                    return Some((member.name.clone(), answer));
+                    return Some(answer);
                 }
                 settled @ (Status::Taken | Status::Failed) => {
                     member.status = settled;
@@ -125,14 +137,13 @@ impl<Answer> Cohort<Answer> {
         }
     }
 
-    /// The members whose offers are to be received now: those among the next
-    /// `window`.
-    pub(super) fn receive(&mut self, window: usize) -> Vec<ClientName> {
+    /// The members whose offers are to be received now: those among the next `window`.
+    pub(super) fn receive(&mut self, window: usize, now: Duration) -> Vec<ClientName> {
         let window = self.members.iter_mut().skip(self.next).take(window);
         let offered = window.filter(|member| matches!(member.status, Status::Offered));
         offered
             .map(|member| {
-                member.status = Status::Receiving;
+                member.status = Status::Receiving { since: now };
                 member.name.clone()
             })
             .collect()
@@ -143,22 +154,15 @@ impl<Answer> Cohort<Answer> {
         self.next == self.members.len()
     }
 
-    /// Gives up those whose time is over, and says who they are: at the deadline all who have nothing to offer, a
-    /// deadline later also those whose offers could not be received, and `grace` after a connection was lost those
-    /// who did not come back.
+    /// Gives up those whose time is over, and says who they are: at the deadline all who have nothing to offer; as long
+    /// again later, or after they were asked for it, those whose offers have not come; and, `grace` after a connection
+    /// was lost, those who did not come back. An offer that waits for its turn is never late.
     pub(super) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<(ClientName, Rejection)> {
-        let (deadline, last) = (self.deadline, self.deadline + self.allowed);
+        let (deadline, allowed) = (self.deadline, self.allowed);
         let expired = self.members.iter_mut().filter_map(|member| {
-            let open = match member.status {
-                Status::Asked => now >= deadline,
-                Status::Offered | Status::Receiving => now >= last,
-                _ => return None,
-            };
-            let reason = match (open, member.lost) {
-                (true, _) => Rejection::Deadline,
-                (false, Some(lost)) if now >= lost + grace => Rejection::Disconnected,
-                _ => return None,
-            };
+            let (_, reason) = member
+                .time_limit(deadline, grace, allowed)
+                .filter(|(limit, _)| now >= *limit)?;
             member.status = Status::Failed;
             Some((member.name.clone(), reason))
         });
@@ -167,14 +171,40 @@ impl<Answer> Cohort<Answer> {
 
     /// When something is next given up if nobody answers.
     pub(super) fn next_deadline(&self, grace: Duration) -> Option<Duration> {
-        let times = self.members.iter().filter_map(|member| {
-            let time = match member.status {
-                Status::Asked => self.deadline,
-                Status::Offered | Status::Receiving => self.deadline + self.allowed,
-                _ => return None,
-            };
-            Some(member.lost.map_or(time, |lost| time.min(lost + grace)))
-        });
-        times.min()
+        let limits = self
+            .members
+            .iter()
+            .filter_map(|member| member.time_limit(self.deadline, grace, self.allowed));
+        limits.map(|(limit, _)| limit).min()
     }
+
+    /// The names of the members that are wanted.
+    pub(super) fn into_names(self, mut is_wanted: impl FnMut(&ClientName) -> bool) -> Vec<ClientName> {
+        let names = self.members.into_iter().map(|member| member.name);
+        names.filter(|name| is_wanted(name)).collect()
+    }
+
+    /// The names of those whose answers were taken.
+    pub(super) fn taken(&self) -> impl Iterator<Item = &ClientName> {
+        let taken = |member: &&Member<Answer>| matches!(member.status, Status::Taken);
+        self.members.iter().filter(taken).map(|member| &member.name)
+    }
+}
+
+/// Asks every member, and says how many bytes that sends.
+pub(super) fn ask<Answer>(
+    cohort: &Cohort<Answer>,
+    round: u32,
+    task: Task,
+    broadcast: &Arc<Broadcast>,
+    actions: &mut Vec<Action>,
+) -> u64 {
+    actions.extend(cohort.members.iter().map(|member| Action::Ask {
+        client: member.name.clone(),
+        round,
+        task,
+        broadcast: broadcast.clone(),
+    }));
+    let bytes = packed_bytes(&broadcast.headers()).unwrap_or(0);
+    bytes.saturating_mul(cohort.members.len() as u64)
 }

@@ -28,6 +28,13 @@ impl Roster {
         self.len() == 0
     }
 
+    pub(super) fn contains(&self, client: &ClientName) -> bool {
+        match self {
+            Self::Numbered(clients) => client.number().is_some_and(|number| number < *clients),
+            Self::Joined(names) => names.contains(client),
+        }
+    }
+
     pub(super) fn join(&mut self, client: ClientName) {
         if let Self::Joined(names) = self {
             names.insert(client);

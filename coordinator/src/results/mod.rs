@@ -21,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use selvedge_data::Holdings;
 use selvedge_models::{Layout, ModelError};
 use selvedge_protocols::{Description, ServerState};
 
@@ -155,8 +156,7 @@ impl Results {
     }
 
     /// Writes the model, the summary and the report of a run that is over, however it ended and after however many
-    /// rounds. `histogram` says how many examples of each class each client holds (clients × classes); `seconds` is how
-    /// long the run took.
+    /// rounds. `holdings` says what the clients hold, where that is known; `seconds` is how long the run took.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -165,7 +165,7 @@ impl Results {
         outcome: Outcome,
         layout: &Layout,
         state: &ServerState,
-        histogram: Option<&[Vec<u64>]>,
+        holdings: Option<&Holdings>,
         seconds: f64,
     ) -> Result<Summary, ResultsError> {
         state.weights.save(layout, &self.folder.join(MODEL)).map_err(Box::new)?;
@@ -179,7 +179,7 @@ impl Results {
             parameters: state.weights.parameters.len(),
             summary: &summary,
             records: &self.records,
-            histogram: histogram.and_then(LabelHistogram::new),
+            histogram: holdings.and_then(LabelHistogram::new),
         };
         self.write(REPORT, &report.to_html())?;
         Ok(summary)

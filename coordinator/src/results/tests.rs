@@ -1,5 +1,6 @@
 use std::{collections::BTreeMap, fs};
 
+use selvedge_data::ClientHolding;
 use selvedge_models::Weights;
 use selvedge_protocols::{ClientName, Vectors, description::EXAMPLE};
 use tempfile::TempDir;
@@ -51,9 +52,23 @@ fn finished(name: &str, records: &[RoundRecord], outcome: Outcome) -> (TempDir, 
     for record in records {
         results.record(record).unwrap();
     }
-    let histogram = [vec![3, 1], vec![0, 4]];
+    let holding = |client, labels: [u64; 2]| ClientHolding {
+        client,
+        group: None,
+        examples: 4,
+        labels: labels.to_vec(),
+    };
+    let holdings = Holdings {
+        clients: 2,
+        examples: 8,
+        empty_clients: 0,
+        fewest: 4,
+        median: 4,
+        most: 4,
+        shown: vec![holding(0, [3, 1]), holding(1, [0, 4])],
+    };
     let summary = results
-        .finish(outcome, &layout(), &state(), Some(&histogram), 12.5)
+        .finish(outcome, &layout(), &state(), Some(&holdings), 12.5)
         .unwrap();
     let report = read(&folder, REPORT);
     (folder, summary, report)

@@ -8,11 +8,9 @@ use std::{
 
 use selvedge_data::Dataset;
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, ServerState,
+    Broadcast, ClientName, Description, LocalError, Rejection, ServerState,
     message::{Evaluation, Task, ToClient, ToCoordinator},
-    sections::{SectionHeader, pack},
-    update::Rejection,
-    wire::{BlobStore, Held, Limits, Partial},
+    wire::{BlobStore, Limits, Partial},
 };
 use tokio::{
     select,
@@ -26,15 +24,14 @@ use tokio::{
 
 use super::{
     ServerError, WINDOW,
+    broadcasts::Broadcasts,
+    evaluation,
     notices::Notices,
     reception::{Offer, Received, Reception, prepare},
     session::{Session, Signal},
-    testing,
+    standing::Standing,
 };
 use crate::{Action, Engine, Event, Observer, Outcome, Progress, engine::Inspector};
-
-/// [`Observer`], for as long as a call.
-type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> std::io::Result<()>;
 
 /// What was done beside the driver.
 enum Done {
@@ -49,29 +46,6 @@ enum Done {
     },
 }
 
-/// Where the run stands.
-#[derive(Clone, Copy, PartialEq)]
-enum Standing {
-    Waiting { clients: usize, needed: usize },
-    Round { round: u32, answered: usize, asked: usize },
-}
-
-impl From<Standing> for Progress<'_> {
-    fn from(standing: Standing) -> Self {
-        match standing {
-            Standing::Waiting { clients, needed } => Self::Waiting { clients, needed },
-            Standing::Round { round, answered, asked } => Self::Round { round, answered, asked },
-        }
-    }
-}
-
-/// A broadcast as it is offered to clients.
-struct Packed {
-    broadcast: Arc<Broadcast>,
-    sections: Vec<SectionHeader>,
-    held: Held,
-}
-
 pub(super) struct Driver {
     description: Arc<Description>,
     engine: Engine,
@@ -82,10 +56,7 @@ pub(super) struct Driver {
     began: Instant,
     events: VecDeque<Event>,
     sessions: BTreeMap<ClientName, Session>,
-    /// What clients may fetch: this round's broadcast, which is the same for all. Only those who were told its hash can
-    /// ask for it.
-    store: BlobStore,
-    packed: Option<Packed>,
+    broadcasts: Broadcasts,
     /// What clients have offered in this round on the connections they have now.
     offers: BTreeMap<ClientName, Offer>,
     /// What has come of updates whose connection was lost, at most [`WINDOW`] of them.
@@ -95,9 +66,7 @@ pub(super) struct Driver {
     accepted: BTreeMap<ClientName, u32>,
     done: JoinSet<Done>,
     notices: Notices,
-    asked: BTreeSet<ClientName>,
-    answered: BTreeSet<ClientName>,
-    standing: Option<Standing>,
+    standing: Standing,
 }
 
 impl Driver {
@@ -119,22 +88,19 @@ impl Driver {
             began: Instant::now(),
             events: VecDeque::from([Event::Tick]),
             sessions: BTreeMap::new(),
-            store: BlobStore::new(u64::MAX),
-            packed: None,
+            broadcasts: Broadcasts::default(),
             offers: BTreeMap::new(),
             partials: BTreeMap::new(),
             accepted: BTreeMap::new(),
             done: JoinSet::new(),
             notices: Notices::default(),
-            asked: BTreeSet::new(),
-            answered: BTreeSet::new(),
-            standing: None,
+            standing: Standing::default(),
         }
     }
 
     /// What clients may fetch.
     pub(super) fn store(&self) -> BlobStore {
-        self.store.clone()
+        self.broadcasts.store()
     }
 
     pub(super) fn into_state(self) -> ServerState {
@@ -158,7 +124,7 @@ impl Driver {
                     }
                 }
             }
-            self.show(observe)?;
+            self.standing.show(&self.engine, observe)?;
             // A time too far away to be counted never comes.
             let deadline = self.engine.next_deadline();
             let deadline = deadline.and_then(|deadline| self.began.checked_add(deadline));
@@ -185,7 +151,7 @@ impl Driver {
     }
 
     /// Takes in what a connection says.
-    fn hear(&mut self, signal: Signal, observe: Watch<'_>) -> Result<(), ServerError> {
+    fn hear(&mut self, signal: Signal, observe: Observer<'_>) -> Result<(), ServerError> {
         match signal {
             Signal::Joined(client, session) => {
                 if let Some(old) = self.sessions.remove(&client) {
@@ -253,7 +219,7 @@ impl Driver {
                     if kept.round != round {
                         *kept = offer;
                     }
-                    self.answered.insert(client.clone());
+                    self.standing.answered(&client);
                 }
                 Event::Offered {
                     client,
@@ -269,7 +235,7 @@ impl Driver {
                 evaluation,
             },
             ToCoordinator::Failed { round, reason } => {
-                self.answered.insert(client.clone());
+                self.standing.answered(&client);
                 Event::Failed { client, round, reason }
             }
             // The connection's task keeps these to itself.
@@ -305,7 +271,7 @@ impl Driver {
     }
 
     /// Does what the engine says; the outcome, when that was the last.
-    fn act(&mut self, action: Action, observe: Watch<'_>) -> Result<Option<Outcome>, ServerError> {
+    fn act(&mut self, action: Action, observe: Observer<'_>) -> Result<Option<Outcome>, ServerError> {
         match action {
             Action::Ask {
                 client,
@@ -332,11 +298,10 @@ impl Driver {
             Action::Record(record) => {
                 // What is still under way belongs to a round that is over.
                 self.done.abort_all();
-                self.packed = None;
+                self.broadcasts.end();
                 self.offers.clear();
                 self.partials.clear();
-                self.asked.clear();
-                self.answered.clear();
+                self.standing.end();
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
@@ -353,25 +318,17 @@ impl Driver {
         round: u32,
         task: Task,
         broadcast: Arc<Broadcast>,
-        observe: Watch<'_>,
+        observe: Observer<'_>,
     ) -> Result<(), ServerError> {
-        let packed = match self.packed.take() {
-            Some(packed) if Arc::ptr_eq(&packed.broadcast, &broadcast) => packed,
-            _ => Packed {
-                sections: broadcast.headers(),
-                held: self.store.hold(pack(&broadcast.sections()).into())?,
-                broadcast,
-            },
-        };
+        let (sections, blob) = self.broadcasts.offer(&broadcast)?;
         let message = ToClient::Task {
             round,
             task,
-            sections: packed.sections.clone(),
-            blob: packed.held.reference(),
+            sections,
+            blob,
         };
-        self.packed = Some(packed);
         self.tell(&client, message, observe)?;
-        self.asked.insert(client);
+        self.standing.asked(client);
         Ok(())
     }
 
@@ -423,12 +380,12 @@ impl Driver {
         let description = self.description.clone();
         self.done.spawn_blocking(move || Done::Tested {
             round,
-            result: testing::test(&description, &broadcast.weights, &dataset),
+            result: evaluation::test(&description, &broadcast.weights, &dataset),
         });
     }
 
     /// Tells a client something, or drops it if it does not listen.
-    fn tell(&mut self, client: &ClientName, message: ToClient, observe: Watch<'_>) -> Result<(), ServerError> {
+    fn tell(&mut self, client: &ClientName, message: ToClient, observe: Observer<'_>) -> Result<(), ServerError> {
         let Some(session) = self.sessions.get(client) else {
             return Ok(());
         };
@@ -445,28 +402,9 @@ impl Driver {
         Ok(())
     }
 
-    fn notice(&mut self, notice: String, observe: Watch<'_>) -> Result<(), ServerError> {
+    fn notice(&mut self, notice: String, observe: Observer<'_>) -> Result<(), ServerError> {
         if let Some(notice) = self.notices.admit(self.began.elapsed(), notice) {
             observe(Progress::Notice(&notice))?;
-        }
-        Ok(())
-    }
-
-    /// Shows where the run stands, when that has changed.
-    fn show(&mut self, observe: Watch<'_>) -> Result<(), ServerError> {
-        let standing = match self.asked.len() {
-            0 => Standing::Waiting {
-                clients: self.engine.clients(),
-                needed: self.engine.clients_needed(),
-            },
-            asked => Standing::Round {
-                round: self.engine.round(),
-                answered: self.answered.len(),
-                asked,
-            },
-        };
-        if self.standing.replace(standing) != Some(standing) {
-            observe(standing.into())?;
         }
         Ok(())
     }

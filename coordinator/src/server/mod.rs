@@ -5,12 +5,14 @@
 //! alone owns the engine. The driver never waits for a client: what it says goes into that client's own bounded queue,
 //! and a client that lets it fill up is dropped.
 
+mod broadcasts;
 mod door;
 mod driver;
+mod evaluation;
 mod notices;
 mod reception;
 mod session;
-mod testing;
+mod standing;
 
 use std::{io, sync::Arc, time::SystemTime};
 

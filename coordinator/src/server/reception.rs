@@ -3,9 +3,9 @@
 use std::{convert::Infallible, sync::Arc};
 
 use selvedge_protocols::{
-    Update,
+    Rejection, Update,
     sections::{packed_bytes, unpack},
-    update::{Rejection, SealedUpdate, TrainingReport},
+    update::{SealedUpdate, TrainingReport},
     wire::{BlobReference, Link, Partial, WireError, pull},
 };
 use tokio::{

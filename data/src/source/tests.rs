@@ -146,3 +146,41 @@ fn the_built_in_set_is_what_it_says() {
         33456
     );
 }
+
+#[test]
+fn the_test_examples_alone_are_those_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path();
+    for name in ["x", "xt"] {
+        write_idx(&base.join(name), &[2, 1, 2], &[0, 255, 255, 0]);
+    }
+    for name in ["y", "yt"] {
+        write_idx(&base.join(name), &[2], &[1, 0]);
+    }
+    std::fs::write(base.join("train.csv"), "a,b,label\n1,red,no\n2,blue,yes\n").unwrap();
+    std::fs::write(base.join("test.csv"), "a,b,label\n3,blue,yes\n").unwrap();
+    let idx = "source = \"idx\"\ntrain_images = \"x\"\ntrain_labels = \"y\"\n";
+    let csv = "source = \"csv\"\ntrain = \"train.csv\"\ntest = \"test.csv\"\nlabel = \"label\"\n";
+    let given = "classes = [\"no\", \"yes\"]\ncategorical = [{ column = \"b\", categories = [\"blue\", \"red\"] }]\n";
+    let needs_none = [
+        idx.to_owned(),
+        format!("{idx}test_images = \"xt\"\ntest_labels = \"yt\"\n"),
+        format!("{csv}{given}"),
+        "source = \"fashion-mnist-small\"".into(),
+    ];
+    let needs_train = format!("{csv}categorical = [\"b\"]\n");
+    let source = |text: &str| toml::from_str::<Source>(text).unwrap();
+    let tests: Vec<_> = needs_none
+        .iter()
+        .chain([&needs_train])
+        .map(|text| source(text).load(base).unwrap().test)
+        .collect();
+    assert_eq!(source(&needs_train).load_test(base).unwrap(), tests[4]);
+    for train in ["x", "y", "train.csv"] {
+        std::fs::remove_file(base.join(train)).unwrap();
+    }
+    for (text, test) in needs_none.iter().zip(&tests) {
+        assert_eq!(source(text).load_test(base).unwrap(), *test, "{text}");
+    }
+    assert!(source(&needs_train).load_test(base).is_err());
+}

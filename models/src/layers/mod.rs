@@ -58,8 +58,8 @@ pub enum LayerDescription {
     BatchNorm(BatchNorm),
     Embedding(Embedding),
     Residual(Residual),
-    /// Written in Rust; a description in TOML cannot name it.
-    #[serde(skip)]
+    /// Written in Rust. A description in TOML only says that there is one, and cannot be read back.
+    #[serde(skip_deserializing)]
     Module(CandleModule),
 }
 

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::at_least_one;
+use super::{at_least_one, bounded};
 use crate::{error::LayerProblem, kernels::patches::Patches};
 
 impl Patches {
@@ -17,6 +17,7 @@ impl Patches {
             let needs = format!("smaller than `kernel` ({kernel})");
             return Err(LayerProblem::setting("padding", padding, needs));
         }
+        bounded("its window", &[channels, kernel, kernel])?;
         let places = |side: usize| {
             let padded = padding.checked_mul(2)?.checked_add(side)?;
             Some(padded.checked_sub(kernel)? / stride + 1)

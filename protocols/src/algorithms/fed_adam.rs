@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Broadcast,
     aggregation::Aggregate,
-    algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    description::Training,
 };
 
 /// FedAvg whose averaged change is a gradient to Adam on the server. As in the paper, no bias correction.
@@ -14,16 +16,16 @@ pub struct FedAdam {
     /// η, the server's learning rate. Default 0.01.
     pub server_learning_rate: f32,
     /// β₁, the decay of the first moment, in [0, 1). Default 0.9.
-    pub beta_1: f32,
+    pub beta1: f32,
     /// β₂, the decay of the second moment, in [0, 1). Default 0.99.
-    pub beta_2: f32,
+    pub beta2: f32,
     /// τ, the degree of adaptivity, above 0. Default 0.001.
     pub tau: f32,
 }
 
 impl Default for FedAdam {
     fn default() -> Self {
-        Self { server_learning_rate: 0.01, beta_1: 0.9, beta_2: 0.99, tau: 0.001 }
+        Self { server_learning_rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 0.001 }
     }
 }
 
@@ -38,15 +40,15 @@ impl Algorithm for FedAdam {
     }
 
     fn server(&self, state: &mut ServerState, aggregate: Aggregate, _: Federation) {
-        let &Self { server_learning_rate: eta, beta_1, beta_2, tau } = self;
+        let &Self { server_learning_rate: eta, beta1, beta2, tau } = self;
         let x = &mut state.weights.parameters;
         // m₀ = 0 and v₀ = τ²
         let mut m = state.vectors.remove("first_moment").unwrap_or_else(|| vec![0.0; x.len()]);
         let mut v = state.vectors.remove("second_moment").unwrap_or_else(|| vec![tau * tau; x.len()]);
         for (((x, mean), m), v) in x.iter_mut().zip(&aggregate.weights.parameters).zip(&mut m).zip(&mut v) {
             let delta = mean - *x;
-            *m = beta_1 * *m + (1.0 - beta_1) * delta;
-            *v = beta_2 * *v + (1.0 - beta_2) * delta * delta;
+            *m = beta1 * *m + (1.0 - beta1) * delta;
+            *v = beta2 * *v + (1.0 - beta2) * delta * delta;
             *x += eta * *m / (v.sqrt() + tau);
         }
         state.vectors.insert("first_moment".into(), m);
@@ -55,12 +57,12 @@ impl Algorithm for FedAdam {
         state.weights.buffers = aggregate.weights.buffers;
     }
 
-    fn problem(&self) -> Option<(&'static str, String)> {
+    fn problem(&self, _: &Training) -> Option<(&'static str, String)> {
         let positive = |value: f32| (!(value > 0.0 && value.is_finite())).then(|| format!("{value} is not above 0"));
         let decay = |value: f32| (!(0.0..1.0).contains(&value)).then(|| format!("{value} is not in [0, 1)"));
         None.or(positive(self.server_learning_rate).map(|problem| ("server_learning_rate", problem)))
-            .or(decay(self.beta_1).map(|problem| ("beta_1", problem)))
-            .or(decay(self.beta_2).map(|problem| ("beta_2", problem)))
+            .or(decay(self.beta1).map(|problem| ("beta1", problem)))
+            .or(decay(self.beta2).map(|problem| ("beta2", problem)))
             .or(positive(self.tau).map(|problem| ("tau", problem)))
     }
 }

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Broadcast,
     aggregation::Aggregate,
-    algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
 };
 
 /// Federated averaging: `w ← Σ_k (n_k / n) w_k`. No settings of its own.

@@ -5,8 +5,9 @@ use selvedge_models::Weights;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Broadcast,
     aggregation::{Aggregate, Aggregator},
-    algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
 };
 
 /// Each coordinate of the global model becomes the median of the clients' coordinates, whatever their weights: fewer

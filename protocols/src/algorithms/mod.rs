@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::algorithm::Algorithm;
 
-/// Declares the modules and the `[algorithm]` table of a description: `name = "fedavg"`, then the settings, which are
+/// Declares the modules and the `[algorithm]` table of a description: `kind = "fedavg"`, then the settings, which are
 /// the fields of the algorithm's own type.
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $module:ident::$Algorithm:ident,)*) => {
         $(mod $module; pub use $module::$Algorithm;)*
 
-        /// `[algorithm]`: which algorithm, by `name`, and its settings.
+        /// `[algorithm]`: which algorithm, by `kind`, and its settings.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(tag = "name", rename_all = "lowercase")]
+        #[serde(tag = "kind", rename_all = "lowercase")]
         pub enum AlgorithmDescription {
             $($(#[$doc])* $Algorithm($Algorithm),)*
         }

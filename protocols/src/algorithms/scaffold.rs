@@ -1,17 +1,20 @@
 //! SCAFFOLD. Karimireddy et al., *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*, ICML 2020,
 //! Algorithm 1 with option II.
 
+use selvedge_models::OptimiserDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Broadcast,
     aggregation::Aggregate,
-    algorithm::{Algorithm, Broadcast, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    description::Training,
 };
 
 /// Client drift corrected by control variates: `c` on the server, `c_i` kept by each client.
 ///
-/// The paper averages the clients alike: `aggregation.weighting = "uniform"`. Local training is plain SGD; with
-/// momentum, option II's estimate of the mean gradient no longer holds.
+/// The paper averages the clients' models alike: `aggregation.weighting = "uniform"`. The changes of their control
+/// variates are averaged alike in any case. Local training is plain SGD, for which option II's mean gradient holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaffold {
@@ -85,8 +88,13 @@ impl Algorithm for Scaffold {
         &[CONTROL_CHANGE]
     }
 
-    fn problem(&self) -> Option<(&'static str, String)> {
+    fn problem(&self, training: &Training) -> Option<(&'static str, String)> {
         let eta = self.server_learning_rate;
+        if !matches!(training.optimiser, OptimiserDescription::Sgd { momentum: 0.0, .. }) {
+            let needs = "scaffold needs training.optimiser.kind = \"sgd\" without momentum: its control variates are \
+                         mean gradients";
+            return Some(("kind", needs.into()));
+        }
         let allowed = eta > 0.0 && eta.is_finite();
         (!allowed).then(|| ("server_learning_rate", format!("{eta} is not a number above 0")))
     }

@@ -1,9 +1,15 @@
 //! Whether a description's values are in range and go together.
 
-use selvedge_data::{Dataset, Targets};
+use selvedge_data::{Dataset, Split, Targets};
 use selvedge_models::Loss;
 
 use super::{Description, DescriptionError};
+use crate::Seed;
+
+/// The shortest time limit, in seconds.
+const SHORTEST: f64 = 0.001;
+/// The longest time limit, in seconds: ten years.
+const LONGEST: f64 = 315_360_000.0;
 
 /// One thing that is wrong with a description.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +32,9 @@ impl Description {
                 });
             }
         };
-        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let seed = self.seed.0;
+        let range = format!("{seed} is not from 0 to {}", Seed::LARGEST);
+        require(seed <= Seed::LARGEST, "seed", range);
         require(self.rounds >= 1, "rounds", format!("{} is not at least 1", self.rounds));
         require(
             self.clients >= 1,
@@ -67,13 +75,6 @@ impl Description {
             "cohort.quorum",
             format!("{quorum} is not in (0, 1]"),
         );
-        let deadline = cohort.deadline_seconds;
-        require(
-            positive(deadline),
-            "cohort.deadline_seconds",
-            format!("{deadline} is not above 0"),
-        );
-
         let evaluation = &self.evaluation;
         require(evaluation.every >= 1, "evaluation.every", "0 is not at least 1".into());
         let holdout = evaluation.holdout;
@@ -87,19 +88,16 @@ impl Description {
         require(held_out, "evaluation.by_clients", message.into());
 
         let network = &self.network;
-        let wait = network.wait_seconds;
-        require(positive(wait), "network.wait_seconds", format!("{wait} is not above 0"));
-        let (connect, idle) = (network.connect_seconds, network.idle_seconds);
-        require(
-            positive(connect),
-            "network.connect_seconds",
-            format!("{connect} is not above 0"),
-        );
-        require(
-            idle >= 1.0 && idle.is_finite(),
-            "network.idle_seconds",
-            format!("{idle} is not at least 1"),
-        );
+        let times = [
+            ("cohort.deadline_seconds", cohort.deadline_seconds, SHORTEST),
+            ("network.wait_seconds", network.wait_seconds, SHORTEST),
+            ("network.connect_seconds", network.connect_seconds, SHORTEST),
+            ("network.idle_seconds", network.idle_seconds, 1.0),
+        ];
+        for (key, seconds, shortest) in times {
+            let range = format!("{seconds} is not from {shortest} to {LONGEST}");
+            require((shortest..=LONGEST).contains(&seconds), key, range);
+        }
         if let Some(start) = network.start_with {
             let range = format!("{start} is not from 1 to the {} clients", self.clients);
             require((1..=self.clients).contains(&start), "network.start_with", range);
@@ -111,7 +109,7 @@ impl Description {
         if let Err(error) = self.partition.check() {
             require(false, "partition", error.to_string());
         }
-        if let Some((key, message)) = self.algorithm.problem() {
+        if let Some((key, message)) = self.algorithm.problem(training) {
             require(false, &format!("algorithm.{key}"), message);
         }
         for (at, filter) in self.filters.iter().enumerate() {
@@ -120,9 +118,25 @@ impl Description {
             }
             let last = at + 1 == self.filters.len();
             let message = "nothing can follow a filter that encodes: put it last";
-            require(last || !filter.encodes(), &format!("filters[{at}]"), message.into());
+            let key = format!("filters[{at}]");
+            require(last || filter.encoding().is_none(), &key, message.into());
+            let beside = self.algorithm.update_vectors().join(", ");
+            let message = format!("it bounds the model's change only, but this algorithm sends `{beside}` beside it");
+            require(beside.is_empty() || !filter.bounds(), &key, message);
         }
         problems
+    }
+
+    /// Whether the model and the loss go with the examples to train and to evaluate on.
+    ///
+    /// # Errors
+    /// When they do not; the error says what each side has.
+    pub fn check_split(&self, split: &Split) -> Result<(), DescriptionError> {
+        self.check_data(&split.train, "the training examples")?;
+        match &split.test {
+            Some(test) => self.check_data(test, "the test examples"),
+            None => Ok(()),
+        }
     }
 
     /// Whether the model and the loss go with the examples; `origin` says in errors which examples they are.

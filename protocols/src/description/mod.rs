@@ -9,15 +9,13 @@ mod read;
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
 
-use std::path::PathBuf;
-
 use selvedge_data::{PartitionDescription, Source};
 use selvedge_models::{Loss, ModelDescription, OptimiserDescription};
 use serde::{Deserialize, Serialize};
 
 use crate::{Seed, algorithms::AlgorithmDescription, filters::FilterDescription};
 
-/// A commented description with every key, as `selvedge init` writes it: it is also the built-in example.
+/// A commented description, as `selvedge init` writes it: it is also the built-in example.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// Everything about a run.
@@ -93,7 +91,7 @@ pub struct Cohort {
     /// The share of the cohort whose updates a round needs, in (0, 1]; with fewer the model stays as it was.
     /// Default 0.5.
     pub quorum: f64,
-    /// Seconds after which a round goes on without those who have not answered, above 0. Default 600.
+    /// Seconds after which a round goes on without those who have not answered, at least 0.001. Default 600.
     pub deadline_seconds: f64,
 }
 
@@ -156,15 +154,12 @@ pub struct Network {
     /// Clients that must have joined before the first round. Default: all `clients`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_with: Option<usize>,
-    /// Seconds that the run waits for enough clients before it gives up, above 0. Default 3600.
+    /// Seconds that the run waits for enough clients before it gives up, at least 0.001. Default 3600.
     pub wait_seconds: f64,
-    /// Seconds that a connection may take to be made, above 0. Default 10.
+    /// Seconds that a connection may take to be made, at least 0.001. Default 10.
     pub connect_seconds: f64,
     /// Seconds of silence after which the other side counts as gone, at least 1. Default 30.
     pub idle_seconds: f64,
-    /// The folder of certificates, for `coordinator` and `client` when the command line names none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificates: Option<PathBuf>,
 }
 
 impl Default for Network {
@@ -174,7 +169,6 @@ impl Default for Network {
             wait_seconds: 3600.0,
             connect_seconds: 10.0,
             idle_seconds: 30.0,
-            certificates: None,
         }
     }
 }

@@ -88,7 +88,7 @@ pub struct Override {
 impl FromStr for Override {
     type Err = DescriptionError;
 
-    /// Reads `key.path=value`. The value is read as TOML, and as plain text when it is none: `algorithm.name=fedprox`.
+    /// Reads `key.path=value`. The value is read as TOML, and as plain text when it is none: `algorithm.kind=fedprox`.
     fn from_str(text: &str) -> Result<Self, DescriptionError> {
         let error = |reason: &str| DescriptionError::Override {
             text: text.into(),
@@ -184,7 +184,7 @@ impl Description {
 
     /// The description as TOML, with every default written out.
     pub fn to_toml(&self) -> String {
-        // Every field is a plain value or table: there is nothing that TOML cannot hold.
+        // Every field is a plain value or table, and numbers are in range: there is nothing that TOML cannot hold.
         toml::to_string(self).unwrap_or_default()
     }
 }

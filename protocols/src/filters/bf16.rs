@@ -6,7 +6,10 @@ use selvedge_models::Weights;
 use serde::{Deserialize, Serialize};
 
 use super::Filter;
-use crate::{sections::Values, update::Rejection};
+use crate::{
+    Rejection,
+    sections::{Encoding, Values},
+};
 
 /// Sends `Δ = w − w_global` as bf16 (8 bits of precision, the range of f32), rounded to nearest; the server adds it to
 /// the global model again. The change, not the weights, so that what is lost is small beside the step. No settings.
@@ -40,8 +43,8 @@ impl Filter for Bf16 {
         Ok(Values::F32(weights.collect()))
     }
 
-    fn encodes(&self) -> bool {
-        true
+    fn encoding(&self) -> Option<Encoding> {
+        Some(Encoding::Bf16)
     }
 }
 

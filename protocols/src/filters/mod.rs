@@ -11,7 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use selvedge_models::Weights;
 use serde::{Deserialize, Serialize};
 
-use crate::{sections::Values, update::Rejection};
+use crate::{
+    Rejection,
+    sections::{Encoding, Values},
+};
 
 /// A step on an update's way from the client to the aggregation.
 pub trait Filter: Send + Sync {
@@ -28,8 +31,13 @@ pub trait Filter: Send + Sync {
         Ok(values)
     }
 
-    /// Whether the client's half leaves something other than plain numbers behind, so that no filter can follow it.
-    fn encodes(&self) -> bool {
+    /// The encoding that the client's half leaves behind, if it is not plain numbers: no filter can follow it.
+    fn encoding(&self) -> Option<Encoding> {
+        None
+    }
+
+    /// Whether it bounds what one client can send, so that nothing may pass beside it.
+    fn bounds(&self) -> bool {
         false
     }
 

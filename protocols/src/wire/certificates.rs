@@ -24,6 +24,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::WireError;
+use crate::ClientName;
 
 /// File and certificate name of the authority.
 pub const AUTHORITY: &str = "authority";
@@ -109,15 +110,9 @@ pub fn issue(folder: &Path, name: &str, validity: Validity, existing: Existing) 
     sign(folder, leaf, name, &issuer, existing)
 }
 
-/// Whether `name` can be a client's: `[a-z0-9][a-z0-9-]{0,62}`, and not one of the two reserved.
+/// Whether `name` can be a client's: a [`ClientName`], and not one of the two reserved.
 pub fn is_client_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && !name.starts_with('-')
-        && name
-            .bytes()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        && name != AUTHORITY
-        && name != COORDINATOR
+    ClientName::new(name).is_ok() && name != AUTHORITY && name != COORDINATOR
 }
 
 /// What a peer's verified certificate says about it.
@@ -161,10 +156,14 @@ impl Credentials {
     /// Loads `NAME.pem`, `NAME.key` and `authority.pem` from a folder.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// [`WireError::NoCredentials`] when one of them is not there; otherwise as [`load`](Self::load).
     pub fn from_folder(folder: &Path, name: &str, now: SystemTime) -> Result<Self, WireError> {
         let (certificate, key) = paths(folder, name);
-        Self::load(&certificate, &key, &paths(folder, AUTHORITY).0, now)
+        let authority = paths(folder, AUTHORITY).0;
+        if let Some(path) = [&certificate, &key, &authority].into_iter().find(|path| !path.exists()) {
+            return Err(WireError::NoCredentials { path: path.clone() });
+        }
+        Self::load(&certificate, &key, &authority, now)
     }
 
     /// Loads a certificate, its key and the authority's certificate.

@@ -145,7 +145,7 @@ mod tests {
         }
 
         #[test]
-        fn a_forged_length_allocates_nothing(kind in 0u8..4, length in (BYTES_MAX as u64)..) {
+        fn a_forged_length_is_refused(kind in 0u8..4, length in (BYTES_MAX as u64)..) {
             let mut bytes = vec![kind, 0, 0, 0];
             bytes.extend(length.to_le_bytes());
             prop_assert!(decode::<Message>(&bytes).is_err());

@@ -51,11 +51,6 @@ impl Link {
         &self.identity
     }
 
-    /// The peer's address at this moment; it changes when a device changes networks.
-    pub fn remote_address(&self) -> SocketAddr {
-        self.connection.remote_address()
-    }
-
     /// Bytes sent to and received from the peer in UDP datagrams, all overhead included.
     pub fn traffic(&self) -> (u64, u64) {
         let stats = self.connection.stats();

@@ -19,6 +19,12 @@ pub enum WireError {
         path: PathBuf,
         source: io::Error,
     },
+    #[error(
+        "{} is missing: `selvedge certs new` makes the certificates of a coordinator, `selvedge certs issue` those of \
+         a client; if they are in another folder, name it with --certs",
+        path.display()
+    )]
+    NoCredentials { path: PathBuf },
     #[error("{} already exists; it is only replaced when asked to", path.display())]
     Exists { path: PathBuf },
     #[error("{} holds no {expected}: {detail}", path.display())]
@@ -119,8 +125,6 @@ pub enum WireError {
         held: u64,
         capacity: u64,
     },
-    #[error("{bytes} bytes are not a whole number of 32-bit floats")]
-    NotFloats { bytes: usize },
 }
 
 /// What is wrong with a certificate that one side refuses.
@@ -153,6 +157,7 @@ impl WireError {
         use CertificateFault as Fault;
         match self {
             Self::File { .. } => "E-WIRE-FILE",
+            Self::NoCredentials { .. } => "E-WIRE-NO-CERT",
             Self::Exists { .. } => "E-WIRE-EXISTS",
             Self::NotPem { .. } => "E-WIRE-PEM",
             Self::KeyMismatch { .. } => "E-WIRE-KEY",
@@ -184,7 +189,6 @@ impl WireError {
             Self::BlobNotHeld { .. } => "E-WIRE-BLOB-GONE",
             Self::BlobAbandoned { .. } => "E-WIRE-BLOB-ABANDONED",
             Self::StoreFull { .. } => "E-WIRE-STORE-FULL",
-            Self::NotFloats { .. } => "E-WIRE-FLOATS",
         }
     }
 

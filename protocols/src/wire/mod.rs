@@ -18,7 +18,6 @@ pub mod certificates;
 pub mod codec;
 pub mod endpoint;
 pub mod error;
-pub mod floats;
 pub mod frame;
 mod peer;
 pub mod quic_settings;

@@ -1,11 +1,11 @@
 //! How the examples are dealt: what each client holds, by class.
 
 use maud::{Markup, html};
+use selvedge_data::Holdings;
 
 use super::{chart::place, figures};
 
-/// Clients beyond the first so many, and classes likewise, are not drawn: their columns would be too narrow to see.
-const MOST_CLIENTS: usize = 100;
+/// Classes beyond the first so many are not drawn: their rows would be too narrow to see.
 const MOST_CLASSES: usize = 100;
 
 const LEFT: f64 = 64.0;
@@ -14,28 +14,33 @@ const BARS_TOP: f64 = 8.0;
 const BARS_BOTTOM: f64 = 88.0;
 const ROWS_TOP: f64 = 100.0;
 
-/// How many examples of each class each client holds.
+/// How many examples of each class the first clients hold.
 pub(crate) struct LabelHistogram<'a> {
-    /// Clients × classes; a client's row may end early.
-    counts: &'a [Vec<u64>],
+    holdings: &'a Holdings,
     classes: usize,
 }
 
 impl<'a> LabelHistogram<'a> {
     /// `None` when there are no clients or no classes.
-    pub(crate) fn new(counts: &'a [Vec<u64>]) -> Option<Self> {
-        let classes = counts.iter().map(Vec::len).max().unwrap_or(0);
-        (classes > 0).then_some(Self { counts, classes })
+    pub(crate) fn new(holdings: &'a Holdings) -> Option<Self> {
+        let classes = holdings.shown.iter().map(|client| client.labels.len()).max();
+        let classes = classes.filter(|classes| *classes > 0)?;
+        Some(Self { holdings, classes })
     }
 
     /// A column a client: above, a bar of all its examples; below, a cell a class, the darker the larger the class's
     /// share of the client's examples.
     pub(super) fn to_html(&self) -> Markup {
-        let clients = self.counts.len();
-        let drawn = &self.counts[..clients.min(MOST_CLIENTS)];
+        let Holdings {
+            clients,
+            examples,
+            fewest,
+            most,
+            shown,
+            ..
+        } = self.holdings;
+        let drawn: Vec<&[u64]> = shown.iter().map(|client| client.labels.as_slice()).collect();
         let classes = self.classes.min(MOST_CLASSES);
-        let totals = || self.counts.iter().map(|counts| total(counts));
-        let (fewest, most) = (totals().min().unwrap_or(0), totals().max().unwrap_or(0));
         let largest = drawn.iter().map(|counts| total(counts)).max().unwrap_or(0).max(1) as f64;
 
         let column = (PLOT_WIDTH / drawn.len() as f64).min(56.0);
@@ -47,14 +52,14 @@ impl<'a> LabelHistogram<'a> {
         let class_every = (12.0 / row).ceil() as usize;
         let overview = format!(
             "{} examples, {} classes, {clients} clients that hold {} to {} examples each",
-            figures::grouped(totals().fold(0, u64::saturating_add)),
+            figures::grouped(*examples as u64),
             self.classes,
-            figures::grouped(fewest),
-            figures::grouped(most),
+            figures::grouped(*fewest as u64),
+            figures::grouped(*most as u64),
         );
         html! {
             p { (overview) "."
-                @if clients > MOST_CLIENTS { " The first " (MOST_CLIENTS) " clients are shown." }
+                @if *clients > drawn.len() { " The first " (drawn.len()) " clients are shown." }
                 @if self.classes > MOST_CLASSES { " The first " (MOST_CLASSES) " classes are shown." }
             }
             figure.histogram {
@@ -125,17 +130,36 @@ fn described(client: usize, counts: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use selvedge_data::ClientHolding;
+
+    fn holdings(clients: usize, counts: &[&[u64]]) -> Holdings {
+        let shown = counts.iter().enumerate().map(|(client, labels)| ClientHolding {
+            client,
+            group: None,
+            examples: labels.iter().sum::<u64>() as usize,
+            labels: labels.to_vec(),
+        });
+        Holdings {
+            clients,
+            examples: 7,
+            empty_clients: 0,
+            fewest: 1,
+            median: 1,
+            most: 4,
+            shown: shown.collect(),
+        }
+    }
 
     #[test]
     fn a_histogram_without_clients_or_classes_is_none() {
-        assert!(LabelHistogram::new(&[]).is_none());
-        assert!(LabelHistogram::new(&[vec![], vec![]]).is_none());
+        assert!(LabelHistogram::new(&holdings(0, &[])).is_none());
+        assert!(LabelHistogram::new(&holdings(2, &[&[], &[]])).is_none());
     }
 
     #[test]
     fn a_cell_is_drawn_for_each_class_that_a_client_holds() {
-        let counts = [vec![3, 0, 1], vec![0], vec![]];
-        let html = LabelHistogram::new(&counts).unwrap().to_html().into_string();
+        let holdings = holdings(3, &[&[3, 0, 1], &[0], &[]]);
+        let html = LabelHistogram::new(&holdings).unwrap().to_html().into_string();
         assert_eq!(html.matches(r#"<rect class="bar""#).count(), 3);
         // Two of the histogram and four of the legend.
         assert_eq!(html.matches(r#"<rect class="cell""#).count(), 2 + 4);
@@ -144,9 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_hundred_clients_and_classes_are_drawn_and_the_report_says_so() {
-        let counts = vec![vec![1; 150]; 101];
-        let html = LabelHistogram::new(&counts).unwrap().to_html().into_string();
+    fn only_the_first_clients_and_classes_are_drawn_and_the_report_says_so() {
+        let row: &[u64] = &[1; 150];
+        let holdings = holdings(101, &[row; 100]);
+        let html = LabelHistogram::new(&holdings).unwrap().to_html().into_string();
         assert_eq!(html.matches(r#"<rect class="bar""#).count(), 100);
         assert_eq!(html.matches(r#"<rect class="cell""#).count(), 100 * 100 + 4);
         assert!(html.contains("The first 100 clients are shown") && html.contains("The first 100 classes are shown"));

@@ -1,0 +1,62 @@
+//! A run, as the thread that trains sees it.
+
+use bytes::Bytes;
+use candle_core::Device;
+use selvedge_models::{Layout, Network};
+use selvedge_protocols::{
+    Broadcast, ClientName, Description, LocalError, Vectors,
+    message::{Evaluation, Task},
+    sections::{Section, SectionHeader, pack, unpack},
+    update::TrainingReport,
+};
+
+use super::work::Assignment;
+use crate::{Trainer, holding::Holding};
+
+/// What stays the same from round to round.
+pub(super) struct Run {
+    pub(super) description: Description,
+    pub(super) client: ClientName,
+    pub(super) layout: Layout,
+    pub(super) holding: Holding,
+}
+
+/// What training or evaluation gave.
+pub(super) enum Outcome {
+    Trained {
+        report: TrainingReport,
+        sections: Vec<SectionHeader>,
+        packed: Bytes,
+        kept: Vectors,
+    },
+    Evaluated(Evaluation),
+}
+
+impl Run {
+    /// Does what was asked; what went wrong is for a person.
+    pub(super) fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
+        let description = &self.description;
+        let broadcast = unpack(&assignment.sections, bytes)
+            .and_then(|sections| Broadcast::from_sections(sections, &self.layout, &*description.algorithm));
+        let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
+        let said = |error: LocalError| error.to_string();
+        let network = Network::new(&description.model, &Device::Cpu);
+        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?);
+        if assignment.task == Task::Evaluate {
+            let held_out = self.holding.held_out();
+            let evaluated = trainer.evaluate(description, &broadcast.weights, held_out);
+            return evaluated.map(Outcome::Evaluated).map_err(said);
+        }
+        let share = self.holding.share();
+        let round = assignment.round;
+        let sealed = trainer
+            .train(description, &self.client, round, &broadcast, share, &mut kept)
+            .map_err(said)?;
+        Ok(Outcome::Trained {
+            report: sealed.report,
+            sections: sealed.sections.iter().map(Section::header).collect(),
+            packed: pack(&sealed.sections).into(),
+            kept,
+        })
+    }
+}

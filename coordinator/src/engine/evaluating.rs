@@ -1,0 +1,125 @@
+//! *evaluate*: the new model is tried, by the coordinator on its test set and by clients on examples of theirs.
+
+use std::{sync::Arc, time::Duration};
+
+use selvedge_protocols::{
+    Broadcast, ClientName, Rejection,
+    message::{Evaluation, Task},
+};
+
+use super::{
+    Action,
+    cohort::{Cohort, Status, ask},
+};
+use crate::record::RoundRecord;
+
+/// A round whose model is being evaluated.
+pub(super) struct Evaluating {
+    pub(super) cohort: Cohort<Evaluation>,
+    pub(super) record: RoundRecord,
+    pub(super) broadcast: Arc<Broadcast>,
+    started: Duration,
+    pooled: Evaluation,
+    /// Whether the coordinator's own evaluation is done, or not due.
+    is_tested: bool,
+}
+
+impl Evaluating {
+    /// Asks for what is due: the coordinator's own evaluation, and that of the cohort's members, if any.
+    pub(super) fn open(
+        started: Duration,
+        cohort: Cohort<Evaluation>,
+        is_due: bool,
+        broadcast: Arc<Broadcast>,
+        mut record: RoundRecord,
+        actions: &mut Vec<Action>,
+    ) -> Self {
+        let round = record.round;
+        record.bytes_down += ask(&cohort, round, Task::Evaluate, &broadcast, actions);
+        if is_due {
+            let broadcast = broadcast.clone();
+            actions.push(Action::Test { round, broadcast });
+        }
+        Self {
+            cohort,
+            record,
+            broadcast,
+            started,
+            pooled: Evaluation::default(),
+            is_tested: !is_due,
+        }
+    }
+
+    /// The coordinator has evaluated the model.
+    pub(super) fn tested(&mut self, round: u32, evaluation: Option<Evaluation>) {
+        if round == self.record.round {
+            self.is_tested = true;
+            evaluation.iter().for_each(|evaluation| self.record.test(evaluation));
+        }
+    }
+
+    /// A client has evaluated the model.
+    pub(super) fn evaluated(
+        &mut self,
+        client: &ClientName,
+        round: u32,
+        evaluation: Evaluation,
+    ) -> Result<(), Rejection> {
+        let now = self.record.round;
+        let verdict = match self.cohort.member(client) {
+            _ if round != now => Err(Rejection::WrongRound { update: round, now }),
+            None => Err(Rejection::NotSelected),
+            Some(member) if matches!(member.status, Status::Asked) => {
+                if evaluation.is_possible() {
+                    member.status = Status::Held(evaluation);
+                    return Ok(());
+                }
+                let reason = Rejection::ImpossibleReport("more right answers than examples, or no finite loss".into());
+                member.status = Status::Failed;
+                self.record.fail_to_evaluate(client, &reason);
+                return Err(reason);
+            }
+            Some(_) => Err(Rejection::Duplicate),
+        };
+        if let Err(reason) = &verdict {
+            self.record.turn_down(reason);
+        }
+        verdict
+    }
+
+    /// Nothing more is expected of a client.
+    pub(super) fn give_up(&mut self, client: &ClientName, reason: &Rejection) {
+        if self.cohort.give_up(client) {
+            self.record.fail_to_evaluate(client, reason);
+        }
+    }
+
+    /// An update that comes when the training is over.
+    pub(super) fn offered(&mut self, round: u32) -> Rejection {
+        let now = self.record.round;
+        let reason = match round == now {
+            true => Rejection::Duplicate,
+            false => Rejection::WrongRound { update: round, now },
+        };
+        self.record.turn_down(&reason);
+        reason
+    }
+
+    /// Gives up those whose time is over, and pools the results whose turn it is. Says whether all is done.
+    pub(super) fn advance(&mut self, now: Duration, grace: Duration) -> bool {
+        for (client, reason) in self.cohort.expire(now, grace) {
+            self.record.fail_to_evaluate(&client, &reason);
+        }
+        while let Some(evaluation) = self.cohort.take_next() {
+            self.pooled.add(evaluation);
+        }
+        self.is_tested && self.cohort.is_settled()
+    }
+
+    pub(super) fn close(mut self, now: Duration) -> RoundRecord {
+        self.record.clients_accuracy = self.pooled.accuracy();
+        self.record.clients_loss = self.pooled.mean_loss();
+        self.record.seconds = now.saturating_sub(self.started).as_secs_f64();
+        self.record
+    }
+}

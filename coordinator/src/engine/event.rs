@@ -1,0 +1,138 @@
+//! What the engine hears and what it answers.
+
+use std::sync::Arc;
+
+use selvedge_protocols::{
+    Broadcast, ClientName, Rejection, Update,
+    message::{Evaluation, Task},
+    sections::SectionHeader,
+    update::TrainingReport,
+};
+use serde::{Deserialize, Serialize};
+
+use super::Inspector;
+use crate::record::RoundRecord;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client connected, for the first time or again.
+    Joined(ClientName),
+    /// A client's connection ended.
+    Left {
+        /// The client.
+        client: ClientName,
+        /// Whether it said that it will not come back.
+        for_good: bool,
+    },
+    /// A client has an update ready.
+    Offered {
+        /// The client.
+        client: ClientName,
+        /// The round it says the update is for.
+        round: u32,
+        /// What it says about its training.
+        report: TrainingReport,
+        /// What the update's blob holds.
+        sections: Vec<SectionHeader>,
+        /// The size of the update's blob.
+        bytes: u64,
+    },
+    /// An update that was to be received is here and was opened by the round's [`Inspector`], or is not to be had.
+    Received {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// The update, or why there is none.
+        update: Result<Update, Rejection>,
+    },
+    /// A client could not do what it was asked.
+    Failed {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// Its reason.
+        reason: String,
+    },
+    /// A client evaluated the model on its own examples.
+    Evaluated {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// The result.
+        evaluation: Evaluation,
+    },
+    /// The model was evaluated on the coordinator's test set.
+    Tested {
+        /// The round.
+        round: u32,
+        /// The result; `None` when there is no test set.
+        evaluation: Option<Evaluation>,
+    },
+    /// Time passed. Due at [`Engine::next_deadline`].
+    Tick,
+    /// The operator wants the run to end.
+    Stop,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Action {
+    /// Send a client its task. A client that is asked again for the same round has come back: it may answer with what
+    /// it has already done.
+    Ask {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// What it is to do.
+        task: Task,
+        /// With what.
+        broadcast: Arc<Broadcast>,
+    },
+    /// Receive what a client offered, open it with the inspector, and report [`Event::Received`].
+    Receive {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// Checks and opens the update.
+        inspector: Arc<Inspector>,
+    },
+    /// Tell a client what became of its answer. Of an update that is taken in, this comes when the round has moved
+    /// the model.
+    Answer {
+        /// The client.
+        client: ClientName,
+        /// The round.
+        round: u32,
+        /// Whether it was taken in.
+        verdict: Result<(), Rejection>,
+    },
+    /// Evaluate the model on the test set and report [`Event::Tested`].
+    Test {
+        /// The round.
+        round: u32,
+        /// The model.
+        broadcast: Arc<Broadcast>,
+    },
+    /// A round is over.
+    Record(RoundRecord),
+    /// The run is over.
+    Finish(Outcome),
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All rounds were run.
+    Completed,
+    /// The operator ended it.
+    Stopped,
+    /// There were too few clients for too long.
+    TooFewClients,
+}

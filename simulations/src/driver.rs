@@ -1,0 +1,276 @@
+//! Drives the engine with the workers' results.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, never, select};
+use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress};
+use selvedge_protocols::{
+    ClientName, Rejection, ServerState, Vectors,
+    evaluation::test_chunks,
+    message::{Evaluation, Task},
+    sections::packed_bytes,
+    update::SealedUpdate,
+};
+
+use crate::{
+    Simulation, SimulationError,
+    worker::{Done, Job},
+};
+
+/// The engine's clock stands still: how long this machine takes to train a virtual client says nothing about the
+/// client, so no deadline can pass.
+const NOW: Duration = Duration::ZERO;
+
+pub(crate) struct Driver<'a> {
+    simulation: &'a Simulation<'a>,
+    engine: Engine,
+    round_started: Instant,
+    window: usize,
+    jobs: Sender<Job>,
+    done: Receiver<Done>,
+    /// Jobs that wait until those before them are through.
+    pending: VecDeque<Job>,
+    /// Jobs that are with the workers, and updates that the engine has not asked for yet.
+    outstanding: usize,
+    /// Updates that are offered to the engine.
+    offered: BTreeMap<ClientName, SealedUpdate>,
+    /// What clients will keep if this round's update counts.
+    proposed: BTreeMap<ClientName, Vectors>,
+    /// What each client keeps from round to round.
+    kept: BTreeMap<ClientName, Vectors>,
+    /// The test set's chunks of this round, as far as they are evaluated.
+    tested: Vec<Option<Evaluation>>,
+    asked: usize,
+    answered: usize,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) fn new(
+        simulation: &'a Simulation<'a>,
+        engine: Engine,
+        window: usize,
+        jobs: Sender<Job>,
+        done: Receiver<Done>,
+    ) -> Self {
+        Self {
+            simulation,
+            engine,
+            round_started: Instant::now(),
+            window,
+            jobs,
+            done,
+            pending: VecDeque::new(),
+            outstanding: 0,
+            offered: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            tested: Vec::new(),
+            asked: 0,
+            answered: 0,
+        }
+    }
+
+    pub(crate) fn run(mut self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
+        let mut stop = self.simulation.stop.clone().unwrap_or_else(never);
+        let done = self.done.clone();
+        let mut events = VecDeque::from([Event::Tick]);
+        loop {
+            while let Some(event) = events.pop_front() {
+                for action in self.engine.handle(NOW, event) {
+                    if let Some(outcome) = self.act(action, &mut events, observe)? {
+                        return Ok((self.engine.state().clone(), outcome));
+                    }
+                }
+            }
+            self.dispatch()?;
+            select! {
+                recv(done) -> result => {
+                    let event = self.finished(result.map_err(|_| SimulationError::WorkerEnded)?)?;
+                    events.extend(event);
+                    if self.answered > 0 {
+                        let (round, answered, asked) = (self.engine.round(), self.answered, self.asked);
+                        observe(Progress::Round { round, answered, asked })?;
+                    }
+                }
+                recv(stop) -> asked => match asked {
+                    Ok(()) => events.push_back(Event::Stop),
+                    // Whoever could have asked is gone: nobody will.
+                    Err(_) => stop = never(),
+                },
+            }
+        }
+    }
+
+    /// Does what the engine says; the outcome, when that was the last.
+    fn act(
+        &mut self,
+        action: Action,
+        events: &mut VecDeque<Event>,
+        observe: Observer<'_>,
+    ) -> Result<Option<Outcome>, SimulationError> {
+        match action {
+            Action::Ask {
+                client,
+                round,
+                task,
+                broadcast,
+            } => {
+                self.asked += 1;
+                self.pending.push_back(match task {
+                    Task::Train => Job::Train {
+                        client,
+                        round,
+                        broadcast,
+                        // What it keeps is copied when its turn comes.
+                        kept: Vectors::new(),
+                    },
+                    Task::Evaluate => Job::Evaluate {
+                        client,
+                        round,
+                        broadcast,
+                    },
+                });
+            }
+            Action::Receive {
+                client,
+                round,
+                inspector,
+            } => {
+                let update = match self.withdraw(&client) {
+                    Some(update) => inspector.open(update),
+                    None => Err(Rejection::TransferFailed("nothing was offered".into())),
+                };
+                events.push_back(Event::Received { client, round, update });
+            }
+            Action::Answer { client, verdict, .. } => {
+                // What was turned down at once is never asked for.
+                drop(self.withdraw(&client));
+                if let (Some(kept), Ok(())) = (self.proposed.remove(&client), verdict) {
+                    self.kept.insert(client, kept);
+                }
+            }
+            Action::Test { round, broadcast } => {
+                self.tested = vec![None; self.simulation.test.map_or(0, test_chunks)];
+                if self.tested.is_empty() {
+                    events.push_back(Event::Tested {
+                        round,
+                        evaluation: None,
+                    });
+                }
+                let job = |chunk| Job::Test {
+                    round,
+                    chunk,
+                    broadcast: broadcast.clone(),
+                };
+                self.pending.extend((0..self.tested.len()).map(job));
+            }
+            Action::Record(mut record) => {
+                (self.asked, self.answered) = (0, 0);
+                record.seconds = self.round_started.elapsed().as_secs_f64();
+                self.round_started = Instant::now();
+                observe(Progress::Record {
+                    record: &record,
+                    state: self.engine.state(),
+                })?;
+            }
+            Action::Finish(outcome) => return Ok(Some(outcome)),
+        }
+        Ok(None)
+    }
+
+    /// Takes back an update that is offered.
+    fn withdraw(&mut self, client: &ClientName) -> Option<SealedUpdate> {
+        let update = self.offered.remove(client)?;
+        self.outstanding -= 1;
+        Some(update)
+    }
+
+    /// Hands jobs to the workers, as many as the window allows.
+    fn dispatch(&mut self) -> Result<(), SimulationError> {
+        while self.outstanding < self.window
+            && let Some(mut job) = self.pending.pop_front()
+        {
+            if let Job::Train { client, kept, .. } = &mut job {
+                *kept = self.kept.get(client).cloned().unwrap_or_default();
+            }
+            self.outstanding += 1;
+            self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what a worker has done: what it means for the engine, if anything yet.
+    fn finished(&mut self, done: Done) -> Result<Option<Event>, SimulationError> {
+        Ok(match done {
+            Done::Panicked => return Err(SimulationError::WorkerEnded),
+            Done::Trained {
+                client,
+                round,
+                result: Ok((update, kept)),
+            } => {
+                self.answered += 1;
+                let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
+                let bytes = packed_bytes(&sections).unwrap_or(0);
+                let report = update.report;
+                self.offered.insert(client.clone(), update);
+                if !kept.is_empty() {
+                    self.proposed.insert(client.clone(), kept);
+                }
+                Some(Event::Offered {
+                    client,
+                    round,
+                    report,
+                    sections,
+                    bytes,
+                })
+            }
+            Done::Evaluated {
+                client,
+                round,
+                result: Ok(evaluation),
+            } => {
+                self.answered += 1;
+                self.outstanding -= 1;
+                Some(Event::Evaluated {
+                    client,
+                    round,
+                    evaluation,
+                })
+            }
+            Done::Trained {
+                client,
+                round,
+                result: Err(error),
+            }
+            | Done::Evaluated {
+                client,
+                round,
+                result: Err(error),
+            } => {
+                self.answered += 1;
+                self.outstanding -= 1;
+                Some(Event::Failed {
+                    client,
+                    round,
+                    reason: error.to_string(),
+                })
+            }
+            Done::Tested { round, chunk, result } => {
+                self.outstanding -= 1;
+                self.tested[chunk] = Some(result?);
+                let all: Option<Vec<_>> = self.tested.iter().copied().collect();
+                all.map(|chunks| {
+                    let mut evaluation = Evaluation::default();
+                    chunks.into_iter().for_each(|chunk| evaluation.add(chunk));
+                    Event::Tested {
+                        round,
+                        evaluation: Some(evaluation),
+                    }
+                })
+            }
+        })
+    }
+}

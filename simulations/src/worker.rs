@@ -1,0 +1,127 @@
+//! What worker threads do: one client or one part of the test set after another, with one live model each.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use selvedge_client::{Examples, Trainer};
+use selvedge_data::Partition;
+use selvedge_protocols::{
+    Broadcast, ClientName, LocalError, Vectors, evaluation::test_chunk, message::Evaluation, update::SealedUpdate,
+};
+
+use crate::Simulation;
+
+/// What one worker is to do next.
+pub(crate) enum Job {
+    /// Train as a client.
+    Train {
+        client: ClientName,
+        round: u32,
+        broadcast: Arc<Broadcast>,
+        /// What the client keeps from round to round.
+        kept: Vectors,
+    },
+    /// Evaluate as a client, on the examples it holds out.
+    Evaluate {
+        client: ClientName,
+        round: u32,
+        broadcast: Arc<Broadcast>,
+    },
+    /// Evaluate on one chunk of the coordinator's test set.
+    Test {
+        round: u32,
+        chunk: usize,
+        broadcast: Arc<Broadcast>,
+    },
+}
+
+/// What came of it.
+pub(crate) enum Done {
+    Trained {
+        client: ClientName,
+        round: u32,
+        result: Result<(SealedUpdate, Vectors), LocalError>,
+    },
+    Evaluated {
+        client: ClientName,
+        round: u32,
+        result: Result<Evaluation, LocalError>,
+    },
+    Tested {
+        round: u32,
+        chunk: usize,
+        result: Result<Evaluation, LocalError>,
+    },
+    /// A defect: the worker is no longer to be relied on.
+    Panicked,
+}
+
+/// A worker.
+pub(crate) struct Worker<'a> {
+    pub(crate) simulation: &'a Simulation<'a>,
+    pub(crate) trainer: Trainer,
+}
+
+impl Worker<'_> {
+    /// Does one job after another, until there are no more or nobody wants to know.
+    pub(crate) fn work(mut self, jobs: &Receiver<Job>, done: &Sender<Done>) {
+        for job in jobs {
+            // Others wait for what comes of the job, so they must hear of it whatever happens.
+            let result = catch_unwind(AssertUnwindSafe(|| self.do_one(job)));
+            let panicked = result.is_err();
+            if done.send(result.unwrap_or(Done::Panicked)).is_err() || panicked {
+                return;
+            }
+        }
+    }
+
+    fn do_one(&mut self, job: Job) -> Done {
+        let Self { simulation, trainer } = self;
+        let description = &simulation.description;
+        match job {
+            Job::Train {
+                client,
+                round,
+                broadcast,
+                mut kept,
+            } => {
+                let examples = examples(simulation, simulation.shares, &client);
+                let trained = trainer.train(description, &client, round, &broadcast, examples, &mut kept);
+                let result = trained.map(|update| (update, kept));
+                Done::Trained { client, round, result }
+            }
+            Job::Evaluate {
+                client,
+                round,
+                broadcast,
+            } => {
+                let examples = examples(simulation, simulation.held_out, &client);
+                let result = trainer.evaluate(description, &broadcast.weights, examples);
+                Done::Evaluated { client, round, result }
+            }
+            Job::Test {
+                round,
+                chunk,
+                broadcast,
+            } => {
+                let result = simulation.test.map_or(Ok(Evaluation::default()), |dataset| {
+                    let indices = &test_chunk(dataset, chunk);
+                    trainer.evaluate(description, &broadcast.weights, Examples { dataset, indices })
+                });
+                Done::Tested { round, chunk, result }
+            }
+        }
+    }
+}
+
+/// A client's part of `partition`; empty for one that the federation does not have.
+fn examples<'a>(simulation: &Simulation<'a>, partition: &'a Partition, client: &ClientName) -> Examples<'a> {
+    let number = client.number().filter(|&number| number < partition.clients());
+    Examples {
+        dataset: simulation.train,
+        indices: number.map_or(&[], |number| partition.client(number)),
+    }
+}
