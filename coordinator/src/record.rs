@@ -41,9 +41,9 @@ pub struct RoundRecord {
     /// How many of the clients that were asked to evaluate failed to, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub evaluation_failed: BTreeMap<String, usize>,
-    /// Tensor bytes that clients sent.
+    /// Tensor bytes of the updates that were taken in.
     pub bytes_up: u64,
-    /// Tensor bytes that clients were sent.
+    /// Tensor bytes of the models that clients were asked to work on, once for each.
     pub bytes_down: u64,
     /// How long the round took, evaluation included.
     pub seconds: f64,

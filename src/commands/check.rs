@@ -5,8 +5,9 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Args;
 
 use super::{
-    Failure, print,
-    run::{Changes, base},
+    Failure,
+    description::{Changes, base},
+    print,
 };
 
 #[derive(Args)]

@@ -17,7 +17,8 @@ use tokio::runtime::Runtime;
 
 use super::{
     Failure,
-    run::{Changes, Output, base},
+    description::{Changes, base},
+    output::Output,
 };
 use crate::progress::Display;
 

@@ -6,8 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use selvedge_data::{WellKnownSet, describe, fetch};
 
 use super::{
-    Failure, print,
-    run::{Changes, base},
+    Failure,
+    description::{Changes, base},
+    print,
 };
 use crate::progress::Bytes;
 

@@ -4,10 +4,11 @@ mod certs;
 mod check;
 mod coordinator;
 mod data;
+mod description;
 mod failure;
 mod init;
 mod model;
-mod run;
+mod output;
 mod simulate;
 
 use std::process::ExitCode;

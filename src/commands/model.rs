@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 use selvedge_models::Preset;
 
-use super::{Failure, print, run::Changes};
+use super::{Failure, description::Changes, print};
 
 #[derive(Args)]
 pub(crate) struct Model {

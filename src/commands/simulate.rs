@@ -10,7 +10,8 @@ use selvedge_simulations::Simulation;
 
 use super::{
     Failure,
-    run::{Changes, Output, base},
+    description::{Changes, base},
+    output::Output,
 };
 use crate::progress::Display;
 

@@ -1,4 +1,4 @@
-//! What all commands share that have to do with a description.
+//! Where a run's results go, and what is said meanwhile.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,42 +10,9 @@ use selvedge_coordinator::{
     Outcome,
     results::{Results, ResultsError, Summary},
 };
-use selvedge_protocols::{
-    Description, Seed,
-    description::{DescriptionError, EXAMPLE, Override},
-};
+use selvedge_protocols::Description;
 
 use super::{Failure, print};
-
-/// Changes to a description.
-#[derive(Args)]
-pub(crate) struct Changes {
-    /// Set one key, such as `cohort.size=5`; may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<Override>,
-    /// The run's seed, instead of the description's: 0 to 2^63 - 1
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=Seed::LARGEST))]
-    seed: Option<u64>,
-}
-
-impl Changes {
-    /// Reads `file`, or the built-in example when there is none, with the changes made.
-    pub(crate) fn read(&self, file: Option<&Path>) -> Result<Description, DescriptionError> {
-        let mut description = match file {
-            Some(file) => Description::read(file, &self.set)?,
-            None => Description::parse(EXAMPLE, "the built-in example", &self.set)?,
-        };
-        if let Some(seed) = self.seed {
-            description.seed = Seed(seed);
-        }
-        Ok(description)
-    }
-}
-
-/// The folder that paths in a description are relative to: the one that the description is in.
-pub(crate) fn base(file: Option<&Path>) -> PathBuf {
-    file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default()
-}
 
 /// Where results go, and what is said meanwhile.
 #[derive(Args)]
