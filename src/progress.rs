@@ -13,6 +13,8 @@ pub(crate) struct Display {
     bar: Option<ProgressBar>,
     rounds: u32,
     quiet: bool,
+    /// The most clients that were there since the run began to wait for more.
+    waiting: Option<usize>,
 }
 
 impl Display {
@@ -22,21 +24,31 @@ impl Display {
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::with_draw_target(Some(rounds.into()), ProgressDrawTarget::stderr()).with_style(style)
         });
-        Self { bar, rounds, quiet }
+        Self {
+            bar,
+            rounds,
+            quiet,
+            waiting: None,
+        }
     }
 
     pub(crate) fn show(&mut self, progress: &Progress<'_>) {
         match (progress, &self.bar) {
             _ if self.quiet => {}
             (Progress::Record { record, .. }, Some(bar)) => {
+                self.waiting = None;
                 bar.set_position(record.round.into());
                 bar.set_prefix("");
                 bar.set_message(describe(record));
             }
             (Progress::Record { record, .. }, None) => {
+                self.waiting = None;
                 self.say(&format!("round {}/{}: {}", record.round, self.rounds, describe(record)));
             }
+            // Comings and goings of one client are not news.
+            (Progress::Waiting { clients, .. }, _) if self.waiting.is_some_and(|most| *clients <= most) => {}
             (Progress::Waiting { clients, needed }, _) => {
+                self.waiting = Some(*clients);
                 self.say(&format!("waiting for clients: {clients} of {needed} have joined"));
             }
             (Progress::Notice(notice), _) => self.say(notice),

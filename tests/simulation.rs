@@ -72,11 +72,12 @@ fn what_must_equal_fed_avg_does_bit_for_bit() {
     assert_eq!(weights(folder.path(), &scaffold), one_round);
 }
 
-/// The only round's line of `rounds.jsonl`, of a run in which so many clients get all the examples.
-fn round_dealt_to(folder: &Path, exponent: f64, set: &[&str]) -> Value {
-    let partition = format!("partition={{ kind = \"power-law\", exponent = {exponent:?} }}");
+/// One round, of which the first client holds all the examples: its line of `rounds.jsonl`, and what was said.
+fn round_with_one_holder(folder: &Path, set: &[&str]) -> (Value, String) {
     let set = set.iter().flat_map(|set| ["--set", set]);
-    let common = ["--out", "out", "--set", "rounds=1", "--set", &partition];
+    // Ten thousand examples, dealt so steeply that one client gets all of them.
+    let steep = "partition={ kind = \"power-law\", exponent = 100.0 }";
+    let common = ["--out", "out", "--set", "rounds=1", "--set", steep];
     let arguments: Vec<&str> = common.into_iter().chain(set).collect();
     fs::write(folder.join("run.toml"), DESCRIPTION).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_selvedge"))
@@ -85,18 +86,17 @@ fn round_dealt_to(folder: &Path, exponent: f64, set: &[&str]) -> Value {
         .current_dir(folder)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.success(), said.is_empty(), "{said}");
     let rounds = fs::read_to_string(folder.join("out/rounds.jsonl")).unwrap();
-    serde_json::from_str(&rounds).unwrap()
+    (serde_json::from_str(&rounds).unwrap(), said)
 }
-
-/// Ten thousand examples, dealt so steeply that the first client gets all of them.
-const STEEP: f64 = 100.0;
 
 #[test]
 fn clients_without_examples_are_counted() {
     let folder = TempDir::new().unwrap();
-    let round = round_dealt_to(folder.path(), STEEP, &["cohort.size=12"]);
+    let (round, said) = round_with_one_holder(folder.path(), &["cohort.size=12"]);
+    assert_eq!(said, "");
     assert_eq!(round["failed"]["no-examples"], 11, "{round}");
     assert_eq!((&round["completed"], &round["applied"]), (&1.into(), &true.into()));
     assert!(round["test_loss"].as_f64().unwrap().is_finite());
@@ -104,9 +104,10 @@ fn clients_without_examples_are_counted() {
 
 #[test]
 fn a_cohort_without_any_example_leaves_the_model_as_it_was_and_the_round_says_so() {
-    // Of many clients, a seed whose cohort misses the one that holds everything.
+    // Of so many clients the cohort misses the one that holds everything.
     let folder = TempDir::new().unwrap();
-    let round = round_dealt_to(folder.path(), STEEP, &["clients=1000", "cohort.size=2"]);
+    let (round, said) = round_with_one_holder(folder.path(), &["clients=1000", "cohort.size=2"]);
+    assert!(said.contains("E-RUN-NOTHING"), "{said}");
     assert_eq!(round["failed"]["no-examples"], 2, "{round}");
     assert_eq!((&round["completed"], &round["applied"]), (&0.into(), &false.into()));
     assert!(

@@ -48,7 +48,7 @@ pub struct ClientCommand {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct ExamplesFrom {
-    /// A TOML file with the keys of [data]: all its training examples are this client's
+    /// A TOML file with the keys of [data], or a description: all its training examples are this client's
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// For trials on one machine: take [data] of this description, and of it the share that a simulation deals to the
@@ -150,7 +150,11 @@ impl ExamplesFrom {
             Ok::<_, ClientError>(Arc::new(split.train))
         };
         match (&self.data, &self.deal) {
-            (Some(file), _) => Ok(Supply::Own(load(read_source(file)?, file)?)),
+            (Some(file), _) => {
+                let source = read_source(file)?;
+                source.check_shared()?;
+                Ok(Supply::Own(load(source, file)?))
+            }
             (None, Some(file)) => {
                 let source = Description::read(file, &[])?.data;
                 Ok(Supply::Dealt(load(source, file)?))
@@ -163,13 +167,22 @@ impl ExamplesFrom {
     }
 }
 
+/// Reads a file with the keys of `[data]`, under that header or without it.
 fn read_source(file: &Path) -> Result<Source, ClientError> {
     let failed = |detail: String| ClientError::Source {
         path: file.into(),
         detail,
     };
     let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    toml::from_str(&text).map_err(|error| failed(error.to_string()))
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| failed(error.to_string()))?;
+    let data = match table.remove("data") {
+        Some(data) => data,
+        None => table.into(),
+    };
+    data.try_into()
+        .map_err(|error: toml::de::Error| failed(error.to_string()))
 }
 
 /// Ready when the process is asked to end, by Ctrl-C or the system.

@@ -77,6 +77,7 @@ impl Kept {
                 kept: path("kept"),
                 proposed: path("proposed"),
             };
+            remove_others(folder, client, &files)?;
             opened.kept = read(&files.kept, length)?.unwrap_or_default();
             opened.proposed = read(&files.proposed, length)?;
             opened.files = Some(files);
@@ -123,7 +124,7 @@ impl Kept {
     ///
     /// # Errors
     /// When a file cannot be removed.
-    pub fn remove(self) -> Result<(), KeptError> {
+    pub fn remove(&self) -> Result<(), KeptError> {
         for path in self.files.iter().flat_map(|files| [&files.kept, &files.proposed]) {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -134,6 +135,25 @@ impl Kept {
         }
         Ok(())
     }
+}
+
+/// Removes what the client kept in other runs: it takes part in one at a time, and those are over.
+fn remove_others(folder: &Path, client: &ClientName, files: &Files) -> Result<(), KeptError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(file("read", folder)(error)),
+    };
+    let prefix = format!("{client}.");
+    for entry in entries {
+        let path = entry.map_err(file("read", folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_kept = name.ends_with(".kept.safetensors") || name.ends_with(".proposed.safetensors");
+        if name.starts_with(&prefix) && is_kept && path != files.kept && path != files.proposed {
+            fs::remove_file(&path).map_err(file("removed", &path))?;
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path, length: usize) -> Result<Option<(u32, Vectors)>, KeptError> {
@@ -254,7 +274,15 @@ mod tests {
         let mut kept = open(folder.path(), "../run");
         kept.propose(1, vectors(1.0)).unwrap();
         kept.accept(1).unwrap();
+        kept.propose(2, vectors(1.0)).unwrap();
+        let other = Kept::open(Some(folder.path()), "another", &ClientName::numbered(10), 2).unwrap();
+        assert_eq!(*other.vectors(), Vectors::new());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        // A run of the same client: the one before is over.
         assert_eq!(*open(folder.path(), "another").vectors(), Vectors::new());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let mut kept = open(folder.path(), "another");
+        kept.propose(1, vectors(1.0)).unwrap();
         kept.remove().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

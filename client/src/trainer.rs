@@ -1,5 +1,10 @@
 //! Local training: what a client does with a model and its own examples.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use selvedge_data::Dataset;
@@ -17,6 +22,7 @@ use selvedge_protocols::{
 pub struct Trainer {
     network: Network,
     batch: Batch,
+    abandon: Arc<AtomicBool>,
 }
 
 /// The examples that a client trains or evaluates on: some of a data set.
@@ -29,11 +35,13 @@ pub struct Examples<'a> {
 }
 
 impl Trainer {
-    /// A trainer around a live model.
-    pub fn new(network: Network) -> Self {
+    /// A trainer around a live model. Once `abandon` is true, local training ends at its next step, with
+    /// [`LocalError::Abandoned`].
+    pub fn new(network: Network, abandon: Arc<AtomicBool>) -> Self {
         Self {
             network,
             batch: Batch::default(),
+            abandon,
         }
     }
 
@@ -117,7 +125,11 @@ impl Local<'_> {
         let Trainer {
             network,
             batch: gathered,
+            abandon,
         } = &mut *self.trainer;
+        if abandon.load(Ordering::Relaxed) {
+            return Err(LocalError::Abandoned);
+        }
         let dataset = self.examples.dataset;
         let inputs = gathered.gather(dataset, batch)?;
         let outputs = network.forward(&inputs, &mut Mode::Train(&mut self.random))?;

@@ -45,7 +45,7 @@ fn trained(description: &Description, dataset: &Dataset, kept: &mut Vectors) -> 
         vectors: Vectors::new(),
     };
     let client = ClientName::numbered(0);
-    Trainer::new(network)
+    Trainer::new(network, Default::default())
         .train(description, &client, 1, &broadcast, examples, kept)
         .unwrap()
 }

@@ -34,5 +34,5 @@ pub enum Progress<'a> {
     Notice(&'a str),
 }
 
-/// Watches a run. An error, such as a full disk, ends the run.
-pub type Observer<'a> = &'a mut dyn FnMut(Progress<'_>) -> std::io::Result<()>;
+/// Watches a run.
+pub type Observer<'a> = &'a mut dyn FnMut(Progress<'_>);

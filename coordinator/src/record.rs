@@ -23,7 +23,7 @@ pub struct RoundRecord {
     pub stray: BTreeMap<String, usize>,
     /// Whether the model moved.
     pub applied: bool,
-    /// Why the model did not move.
+    /// What else is to be said: why the model did not move, why it could not be evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The mean training loss, weighted by examples.
@@ -83,6 +83,14 @@ impl RoundRecord {
 
     pub(crate) fn turn_down(&mut self, reason: &Rejection) {
         *self.stray.entry(reason.code().into()).or_default() += 1;
+    }
+
+    /// Adds to the note.
+    pub(crate) fn remark(&mut self, text: String) {
+        self.note = Some(match self.note.take() {
+            Some(note) => format!("{note}; {text}"),
+            None => text,
+        });
     }
 
     pub(crate) fn test(&mut self, evaluation: &Evaluation) {

@@ -156,11 +156,11 @@ impl Run {
         let round = self.tests.pop().unwrap();
         self.event(Event::Tested {
             round,
-            evaluation: Some(Evaluation {
+            evaluation: Ok(Some(Evaluation {
                 examples: 4,
                 correct: 3,
                 loss: 2.0,
-            }),
+            })),
         });
     }
 
@@ -393,7 +393,7 @@ fn below_the_quorum_the_model_stays_and_the_record_says_so() {
     assert!(!record.applied);
     assert_eq!(
         record.note.as_deref(),
-        Some("2 of 4 clients answered, 3 were needed: the model stays as it was")
+        Some("2 of 4 updates can be used, 3 are needed: the model stays as it was")
     );
     // What clients keep must not run ahead of the model.
     let turned_down: Vec<_> = (0..2)
@@ -667,6 +667,22 @@ fn a_run_that_is_ended_while_its_model_is_evaluated_records_the_round_of_that_mo
     assert_eq!(run.parameter(), 4.0);
     assert_eq!((run.records[0].round, run.records[0].applied), (1, true));
     assert_eq!(run.records[0].test_accuracy, None);
+}
+
+#[test]
+fn test_examples_that_cannot_be_evaluated_cost_the_evaluation_not_the_run() {
+    let mut run = Run::started(&["rounds=1"]);
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.event(Event::Tested {
+        round: 1,
+        evaluation: Err("token 40 is beyond the vocabulary".into()),
+    });
+    assert_eq!((run.outcome, run.parameter()), (Some(Outcome::Completed), 4.0));
+    let record = &run.records[0];
+    assert!(record.applied && record.test_accuracy.is_none());
+    assert!(record.note.as_deref().unwrap().contains("token 40"), "{record:?}");
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Opens a file that may be gzipped, told by its first bytes and not by its name.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
@@ -17,11 +17,12 @@ pub(crate) struct Opened {
 }
 
 pub(crate) fn open(path: &Path) -> io::Result<Opened> {
-    let mut file = File::open(path)?;
-    let metadata = file.metadata()?;
+    // Looked at before it is opened: opening a pipe waits for somebody to write into it.
+    let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("not a file"));
     }
+    let mut file = File::open(path)?;
     let mut magic = Vec::new();
     file.by_ref().take(2).read_to_end(&mut magic)?;
     file.rewind()?;

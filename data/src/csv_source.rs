@@ -170,9 +170,26 @@ impl CsvTables {
 
     /// Whether the training table says what the columns mean.
     fn learns(&self) -> bool {
+        self.standardise || self.check_shared().is_err()
+    }
+
+    /// Whether classes and categories are numbered alike in every table.
+    pub(crate) fn check_shared(&self) -> Result<(), DataError> {
+        let left_out = |key, range| DataError::Setting {
+            key,
+            value: "left to each table".into(),
+            range,
+        };
+        if self.targets == TargetKind::Classes && self.classes.is_none() {
+            let range = "their number, or the list of their names, the same for all clients and the coordinator";
+            return Err(left_out("classes", range));
+        }
         let learns = |column: &Categorical| matches!(column, Categorical::Learned(_));
-        let classes_are_learned = self.targets == TargetKind::Classes && self.classes.is_none();
-        self.standardise || classes_are_learned || self.categorical.iter().any(learns)
+        if self.categorical.iter().any(learns) {
+            let range = "a list of { column, categories }, the same for all clients and the coordinator";
+            return Err(left_out("categorical", range));
+        }
+        Ok(())
     }
 
     fn dataset(&self, columns: &Columns, rows: Rows, scales: &[(f64, f64)]) -> Result<Dataset, DataError> {

@@ -357,7 +357,14 @@ fn names(reader: &mut csv::Reader<impl Read>, settings: &CsvTables) -> Result<Ve
         return Err(DataError::Format("the table is empty".into()));
     }
     Ok(if settings.header {
-        first.iter().map(String::from).collect()
+        let names: Vec<String> = first.iter().map(String::from).collect();
+        for (index, name) in names.iter().enumerate() {
+            if let Some(before) = names[..index].iter().position(|before| before == name) {
+                let twice = format!("columns {before} and {index} (counted from 0) are both named `{name}`");
+                return Err(DataError::Format(twice));
+            }
+        }
+        names
     } else {
         (0..first.len()).map(|index| index.to_string()).collect()
     })

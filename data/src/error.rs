@@ -25,7 +25,7 @@ pub enum DataError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Files of a well-known set are not where they should be.
-    #[error("{} is missing; run `selvedge data fetch {set}`, or point `folder` at a folder that holds the set", file.display())]
+    #[error("{} is missing; run `selvedge data fetch {set} --into {}`, or point `folder` at a folder that holds the set", file.display(), file.parent().unwrap_or(std::path::Path::new(".")).display())]
     SetMissing {
         /// The file that was looked for.
         file: PathBuf,

@@ -121,7 +121,12 @@ struct Header {
 impl Header {
     /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 784), }`.
     fn parse(text: &str) -> Result<Self, DataError> {
-        let damaged = || DataError::Format(format!("the .npy header cannot be read: {}", text.trim_end()));
+        let damaged = || {
+            DataError::Format(format!(
+                "the .npy header cannot be read: {}",
+                text.trim_end().escape_debug()
+            ))
+        };
         let after = |key: &str| {
             let (_, value) = text.split_once(&format!("'{key}':"))?;
             Some(value.trim_start())

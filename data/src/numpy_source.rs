@@ -102,7 +102,12 @@ impl NumpyArrays {
         shape.resize(shape.len().max(2), 1);
         let build = || {
             let array = targets.read(base)?;
-            let width = array.shape.iter().skip(1).product();
+            let width = array
+                .shape
+                .iter()
+                .skip(1)
+                .try_fold(1usize, |width, side| width.checked_mul(*side))
+                .ok_or_else(|| DataError::Format(format!("targets of shape {:?} are too large", array.shape)))?;
             let targets = match self.targets {
                 TargetKind::Classes => class_labels(array, classes)?,
                 TargetKind::MultiLabel => Targets::MultiLabel {

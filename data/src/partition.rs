@@ -55,7 +55,7 @@ impl PartitionDescription {
         let refuse = |key, value: String, range| Err(DataError::Setting { key, value, range });
         match *self {
             Self::Dirichlet { alpha } if !(1e-6..=1e6).contains(&alpha) => {
-                refuse("alpha", alpha.to_string(), "between 0.000001 and 1000000")
+                refuse("alpha", format!("{alpha:?}"), "between 0.000001 and 1000000")
             }
             Self::Shards { per_client } if !(1..=65535).contains(&per_client) => {
                 refuse("per_client", per_client.to_string(), "between 1 and 65535")

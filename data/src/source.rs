@@ -99,6 +99,17 @@ impl Source {
         }
     }
 
+    /// Whether the examples mean the same to everybody who loads a table of their own, with rows of their own.
+    ///
+    /// # Errors
+    /// When classes or categories are numbered as this table happens to have them.
+    pub fn check_shared(&self) -> Result<(), DataError> {
+        match self {
+            Self::Csv(tables) => tables.check_shared(),
+            _ => Ok(()),
+        }
+    }
+
     fn load_idx_test(&self, base: &Path, classes: Option<usize>) -> Result<Option<Dataset>, DataError> {
         let Self::Idx {
             test_images,

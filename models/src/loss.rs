@@ -54,6 +54,11 @@ pub struct LossValue {
 }
 
 impl Loss {
+    /// Whether outputs are right or wrong by it, so that there is an accuracy.
+    pub fn has_accuracy(&self) -> bool {
+        !matches!(self, Self::MeanSquaredError)
+    }
+
     /// The loss of a batch and its gradient at the outputs.
     ///
     /// # Errors

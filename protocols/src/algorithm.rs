@@ -64,6 +64,9 @@ pub enum LocalError {
     /// The examples are not what the loss needs.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The run has ended meanwhile.
+    #[error("local training was abandoned: the run is over")]
+    Abandoned,
 }
 
 /// Changes a gradient before the optimiser applies it: `(parameters, gradient)`.

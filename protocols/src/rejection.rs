@@ -45,6 +45,9 @@ pub enum Rejection {
     /// The client has answered already.
     #[error("a second answer in one round")]
     Duplicate,
+    /// The client was given up in this round: it was too late, away for too long, or had failed already.
+    #[error("this round goes on without the client, which was given up before")]
+    GivenUp,
     /// The client is not in the round's cohort.
     #[error("not selected for this round")]
     NotSelected,
@@ -74,6 +77,7 @@ impl Rejection {
             Self::NoExamples => "no-examples",
             Self::WrongRound { .. } => "wrong-round",
             Self::Duplicate => "duplicate",
+            Self::GivenUp => "given-up",
             Self::NotSelected => "not-selected",
             Self::NotApplied => "not-applied",
             Self::Deadline => "deadline",

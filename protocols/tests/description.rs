@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+use selvedge_data::PartitionDescription;
 use selvedge_protocols::{
     Description,
     description::{EXAMPLE, Override},
@@ -116,4 +117,16 @@ fn several_mistakes_are_listed_at_once() {
     for key in ["rounds", "cohort.quorum", "training.batch_size"] {
         assert!(error.contains(key), "{key} is not in: {error}");
     }
+}
+
+#[test]
+fn another_kind_can_be_set_and_the_keys_of_the_old_one_go() {
+    let set = ["partition.kind=iid", "algorithm.kind=fedadam", "algorithm.tau=0.5"];
+    let description = read(EXAMPLE, &set).unwrap();
+    assert_eq!(description.partition, PartitionDescription::Iid {});
+    // What both kinds know stays.
+    let adam = read(EXAMPLE, &["training.optimiser.kind=adam"]).unwrap();
+    assert_eq!(adam.training.optimiser.learning_rate(), 0.1);
+    let error = read(EXAMPLE, &["partition.kind=shards"]).unwrap_err();
+    assert!(error.contains("per_client") || error.contains("alpha"), "{error}");
 }

@@ -42,7 +42,7 @@ pub(crate) struct Driver<'a> {
     /// What each client keeps from round to round.
     kept: BTreeMap<ClientName, Vectors>,
     /// The test set's chunks of this round, as far as they are evaluated.
-    tested: Vec<Option<Evaluation>>,
+    tested: Vec<Option<Result<Evaluation, String>>>,
     asked: usize,
     answered: usize,
 }
@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
         loop {
             while let Some(event) = events.pop_front() {
                 for action in self.engine.handle(NOW, event) {
-                    if let Some(outcome) = self.act(action, &mut events, observe)? {
+                    if let Some(outcome) = self.act(action, &mut events, observe) {
                         return Ok((self.engine.state().clone(), outcome));
                     }
                 }
@@ -92,7 +92,7 @@ impl<'a> Driver<'a> {
                     events.extend(event);
                     if self.answered > 0 {
                         let (round, answered, asked) = (self.engine.round(), self.answered, self.asked);
-                        observe(Progress::Round { round, answered, asked })?;
+                        observe(Progress::Round { round, answered, asked });
                     }
                 }
                 recv(stop) -> asked => match asked {
@@ -105,12 +105,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Does what the engine says; the outcome, when that was the last.
-    fn act(
-        &mut self,
-        action: Action,
-        events: &mut VecDeque<Event>,
-        observe: Observer<'_>,
-    ) -> Result<Option<Outcome>, SimulationError> {
+    fn act(&mut self, action: Action, events: &mut VecDeque<Event>, observe: Observer<'_>) -> Option<Outcome> {
         match action {
             Action::Ask {
                 client,
@@ -157,7 +152,7 @@ impl<'a> Driver<'a> {
                 if self.tested.is_empty() {
                     events.push_back(Event::Tested {
                         round,
-                        evaluation: None,
+                        evaluation: Ok(None),
                     });
                 }
                 let job = |chunk| Job::Test {
@@ -174,11 +169,11 @@ impl<'a> Driver<'a> {
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
-                })?;
+                });
             }
-            Action::Finish(outcome) => return Ok(Some(outcome)),
+            Action::Finish(outcome) => return Some(outcome),
         }
-        Ok(None)
+        None
     }
 
     /// Takes back an update that is offered.
@@ -260,17 +255,21 @@ impl<'a> Driver<'a> {
             }
             Done::Tested { round, chunk, result } => {
                 self.outstanding -= 1;
-                self.tested[chunk] = Some(result?);
-                let all: Option<Vec<_>> = self.tested.iter().copied().collect();
-                all.map(|chunks| {
-                    let mut evaluation = Evaluation::default();
-                    chunks.into_iter().for_each(|chunk| evaluation.add(chunk));
-                    Event::Tested {
-                        round,
-                        evaluation: Some(evaluation),
-                    }
-                })
+                self.tested[chunk] = Some(result.map_err(|error| error.to_string()));
+                self.test_result().map(|evaluation| Event::Tested { round, evaluation })
             }
         })
+    }
+
+    /// What the test set's chunks come to, once all of them are evaluated.
+    fn test_result(&self) -> Option<Result<Option<Evaluation>, String>> {
+        let mut sum = Evaluation::default();
+        for chunk in &self.tested {
+            match chunk.as_ref()? {
+                Ok(chunk) => sum.add(*chunk),
+                Err(reason) => return Some(Err(reason.clone())),
+            }
+        }
+        Some(Ok(Some(sum)))
     }
 }

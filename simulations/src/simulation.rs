@@ -2,14 +2,20 @@
 //! them. Clients are virtual: one that is not selected is a range of example indices, and the number of live models is
 //! the number of workers.
 
-use std::{io, sync::Arc, thread};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
 use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
 use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
-use selvedge_protocols::{Description, LocalError, Purpose, ServerState};
+use selvedge_protocols::{Description, LocalError, Purpose, ServerState, evaluation::test_chunks};
 
 use crate::{driver::Driver, worker::Worker};
 
@@ -25,21 +31,18 @@ pub struct Simulation<'a> {
     pub shares: &'a Partition,
     /// What each client holds out for its own evaluation.
     pub held_out: &'a Partition,
-    /// How many threads train clients, at least 1.
+    /// How many threads train clients, at least 1; more than there are jobs at a time are not started.
     pub workers: usize,
-    /// A message here ends the run after what is under way.
+    /// A message here ends the run; what is under way is abandoned.
     pub stop: Option<Receiver<()>>,
 }
 
 /// Why a simulation could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// The model cannot be built, or cannot be evaluated on the test set.
+    /// The model cannot be built.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// What is written during the run could not be.
-    #[error("the results cannot be written: {0}")]
-    Results(#[from] io::Error),
     /// A worker thread ended.
     #[error("a worker thread has ended unexpectedly")]
     WorkerEnded,
@@ -49,13 +52,16 @@ impl Simulation<'_> {
     /// Runs the federation from its first weights, and gives the final state and how the run ended.
     ///
     /// # Errors
-    /// When the model cannot be built or evaluated, or `observe` fails.
+    /// When the model cannot be built, or a worker thread ends.
     pub fn run(&self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
         let description = &self.description;
-        let workers = self.workers.max(1);
+        // There are never more jobs at a time than that.
+        let jobs = description.cohort_size().max(self.test.map_or(0, test_chunks));
+        let workers = self.workers.clamp(1, jobs.max(1));
         // Twice as many jobs as workers keep each of them busy while its last result waits its turn.
         let window = 2 * workers;
-        let (initial, layout, trainers) = self.build(workers).map_err(LocalError::from)?;
+        let abandon = Arc::new(AtomicBool::new(false));
+        let (initial, layout, trainers) = self.build(workers, &abandon).map_err(LocalError::from)?;
         let engine = Engine::new(
             description.clone(),
             &layout,
@@ -76,15 +82,19 @@ impl Simulation<'_> {
                 scope.spawn(move || worker.work(&queue, &results));
             }
             drop((queue, results));
-            Driver::new(self, engine, window, jobs, done).run(observe)
+            let ended = Driver::new(self, engine, window, jobs, done).run(observe);
+            // What is under way does not count any more.
+            abandon.store(true, Ordering::Relaxed);
+            ended
         })
     }
 
     /// The first weights, where they lie, and a trainer for each worker.
-    fn build(&self, workers: usize) -> Result<(Weights, Layout, Vec<Trainer>), ModelError> {
+    fn build(&self, workers: usize, abandon: &Arc<AtomicBool>) -> Result<(Weights, Layout, Vec<Trainer>), ModelError> {
         let model = &self.description.model;
         let initial = Weights::initial(model, &mut self.description.seed.stream(Purpose::Initialisation))?;
-        let trainer = |_| Network::new(model, &candle_core::Device::Cpu).map(Trainer::new);
+        let trainer =
+            |_| Network::new(model, &candle_core::Device::Cpu).map(|network| Trainer::new(network, abandon.clone()));
         Ok((
             initial,
             model.layout()?,

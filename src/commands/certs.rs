@@ -67,8 +67,8 @@ impl Certs {
                 print(format_args!(
                     "{folder}: the authority and the coordinator's certificate for {}",
                     hosts.join(", ")
-                ));
-                print("Keep authority.key where nobody else can read it: it can make clients.");
+                ))?;
+                print("Keep authority.key where nobody else can read it: it can make clients.")?;
             }
             Command::Issue {
                 folder,
@@ -81,7 +81,7 @@ impl Certs {
                     let folder = folder.display();
                     print(format_args!(
                         "{name}: give the device {folder}/{{authority.pem,{name}.pem,{name}.key}}"
-                    ));
+                    ))?;
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
+use selvedge_data::describe;
 
 use super::{
     Failure,
@@ -25,13 +26,21 @@ impl Check {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let description = self.changes.read(self.file.as_deref())?;
         let parameters = description.model.layout()?.parameter_count();
+        let mut empty = 0;
         if !self.without_data {
             let split = description.data.load(&base(self.file.as_deref()))?;
             description.check_split(&split)?;
-            description.deal(&split.train)?;
+            let holdings = describe(&split.train, &description.deal(&split.train)?.shares, 0);
+            empty = holdings.empty_clients;
         }
-        print(description.to_toml());
-        print(format_args!("# in order; the model has {parameters} parameters"));
+        print(description.to_toml())?;
+        print(format_args!("# in order; the model has {parameters} parameters"))?;
+        if empty > 0 {
+            let clients = description.clients;
+            print(format_args!(
+                "# {empty} of the {clients} clients hold no example: they can be selected, and do nothing"
+            ))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use selvedge_client::command::interrupted;
 use selvedge_coordinator::{Progress, Server, server::run_id};
 use selvedge_protocols::wire::{Credentials, Limits, Listener, certificates::COORDINATOR};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Notify};
 
 use super::{
     Failure,
@@ -21,6 +21,11 @@ use super::{
     output::Output,
 };
 use crate::progress::Display;
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let message = "write IP:PORT, such as 0.0.0.0:4433 for every interface, or 127.0.0.1:4433 for this machine only";
+    text.parse().map_err(|_| message.into())
+}
 
 #[derive(Args)]
 pub(crate) struct Coordinator {
@@ -30,7 +35,7 @@ pub(crate) struct Coordinator {
     #[arg(long, value_name = "FOLDER", default_value = "certs")]
     certs: PathBuf,
     /// The address to listen on; port 0 takes any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4433")]
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
     listen: SocketAddr,
     #[command(flatten)]
     changes: Changes,
@@ -69,11 +74,19 @@ impl Coordinator {
             test,
             listener,
         };
+        let unwritable = Notify::new();
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                () = unwritable.notified() => {}
+            }
+        };
         let served = runtime.block_on(server.serve(stop, &mut |progress| {
             display.show(&progress);
-            match progress {
-                Progress::Record { record, .. } => results.record(record).map_err(io::Error::from),
-                _ => Ok(()),
+            if let Progress::Record { record, .. } = progress
+                && !results.record(record)
+            {
+                unwritable.notify_one();
             }
         }));
         // An evaluation that is still under way after an interruption is not waited for.

@@ -63,13 +63,13 @@ impl Data {
                     bar.show(so_far.file, so_far.bytes, so_far.of);
                 })?;
                 bar.finish();
-                print(format_args!("{}: fetched and checked", into.display()));
+                print(format_args!("{}: fetched and checked", into.display()))?;
             }
             Command::Show { file, changes } => {
                 let description = changes.read(file.as_deref())?;
                 let split = description.data.load(&base(file.as_deref()))?;
                 let dealt = description.deal(&split.train)?;
-                print(describe(&split.train, &dealt.all, ROWS));
+                print(describe(&split.train, &dealt.all, ROWS))?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -26,6 +26,24 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The run went through its rounds, but none of them moved the model.
+    pub(crate) fn nothing_applied() -> Self {
+        Self {
+            code: "E-RUN-NOTHING",
+            error: "no round moved the model; rounds.jsonl and the report say why, round by round".into(),
+        }
+    }
+
+    /// The run ended before its time.
+    pub(crate) fn too_few_clients() -> Self {
+        Self {
+            code: "E-RUN-CLIENTS",
+            error: "there were too few clients for `network.wait_seconds`; what was done until then is saved".into(),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error [{}]: {}", self.code, self.error)?;
@@ -70,6 +88,10 @@ impl From<LocalError> for Failure {
         match error {
             LocalError::Model(error) => error.into(),
             LocalError::Data(error) => error.into(),
+            LocalError::Abandoned => Self {
+                code: "E-INTERNAL",
+                error: error.into(),
+            },
         }
     }
 }
@@ -78,10 +100,6 @@ impl From<SimulationError> for Failure {
     fn from(error: SimulationError) -> Self {
         match error {
             SimulationError::Local(error) => error.into(),
-            SimulationError::Results(error) => Self {
-                code: "E-RESULTS-FILE",
-                error: error.into(),
-            },
             SimulationError::WorkerEnded => Self {
                 code: "E-INTERNAL",
                 error: error.into(),
@@ -95,10 +113,6 @@ impl From<ServerError> for Failure {
         match error {
             ServerError::Wire(error) => error.into(),
             ServerError::Local(error) => error.into(),
-            ServerError::Results(error) => Self {
-                code: "E-RESULTS-FILE",
-                error: error.into(),
-            },
             ServerError::Description(_) => Self {
                 code: "E-RUN-RANGE",
                 error: error.into(),

@@ -1,6 +1,11 @@
 //! `selvedge init`: a commented description to start from.
 
-use std::{fs::OpenOptions, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    fs::OpenOptions,
+    io::{ErrorKind, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::Args;
 use selvedge_protocols::description::EXAMPLE;
@@ -22,10 +27,14 @@ impl Init {
             .write(true)
             .create_new(true)
             .open(&self.file)
-            .map_err(|error| Failure::system(format!("{file}: cannot be created: {error}")))?;
+            .map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => format!("{file} exists already, and is left as it is: name another file"),
+                _ => format!("{file}: cannot be created: {error}"),
+            })
+            .map_err(Failure::system)?;
         new.write_all(EXAMPLE.as_bytes())
             .map_err(|error| Failure::system(format!("{file}: cannot be written: {error}")))?;
-        print(format_args!("{file} is written; run it with: selvedge simulate {file}"));
+        print(format_args!("{file} is written; run it with: selvedge simulate {file}"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -11,7 +11,10 @@ mod model;
 mod output;
 mod simulate;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use selvedge_client::ClientCommand;
@@ -61,8 +64,12 @@ impl Selvedge {
     }
 }
 
-/// Prints a result. A reader that has gone away (`selvedge … | head`) is no error.
-pub(crate) fn print(text: impl std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
+/// Prints a result. A reader that has gone away (`selvedge … | head`) is no failure.
+pub(crate) fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::system(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
 }

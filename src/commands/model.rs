@@ -34,7 +34,7 @@ impl Model {
             Some(preset) => preset.describe(&[1, 28, 28], 10),
             None => changes.read(file.as_deref())?.model,
         };
-        print(model.summary()?);
+        print(model.summary()?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

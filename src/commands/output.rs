@@ -31,38 +31,38 @@ pub(crate) struct Output {
 impl Output {
     /// The folder of results for a run that begins.
     pub(crate) fn results(&self, description: &Description) -> Result<Results, ResultsError> {
-        let folder = self
-            .out
-            .clone()
-            .unwrap_or_else(|| Results::free_folder(&description.name));
-        Results::create(&folder, description)
+        match &self.out {
+            Some(folder) => Results::create(folder, description),
+            None => Results::create_free(description),
+        }
     }
 
     /// Tells how a run ended; the exit code says it too.
     pub(crate) fn conclude(&self, summary: &Summary, folder: &Path) -> Result<ExitCode, Failure> {
         if self.json {
-            print(serde_json::to_string(summary).map_err(Failure::system)?);
+            print(serde_json::to_string(summary).map_err(Failure::system)?)?;
         } else if !self.quiet {
-            let ended = match summary.outcome {
-                Outcome::Completed => "done",
-                Outcome::Stopped => "stopped",
-                Outcome::TooFewClients => "ended for want of clients",
+            let (ended, measured) = match summary.outcome {
+                Outcome::Completed => ("done", "test accuracy"),
+                Outcome::Stopped => ("stopped", "last test accuracy"),
+                Outcome::TooFewClients => ("ended for want of clients", "last test accuracy"),
             };
             let accuracy = summary
                 .test_accuracy
-                .map(|accuracy| format!(", test accuracy {accuracy:.4}"));
+                .map(|accuracy| format!(", {measured} {accuracy:.4}"));
             let (rounds, accuracy, seconds) = (summary.rounds, accuracy.unwrap_or_default(), summary.seconds);
             print(format_args!(
                 "{ended} after {rounds} rounds and {seconds:.1} s{accuracy}"
-            ));
+            ))?;
             let report = folder.join("report.html");
-            print(format_args!("model, rounds and report are saved: {}", report.display()));
+            print(format_args!("model, rounds and report are saved: {}", report.display()))?;
         }
-        Ok(match summary.outcome {
-            Outcome::Completed => ExitCode::SUCCESS,
-            Outcome::TooFewClients => ExitCode::FAILURE,
+        match summary.outcome {
+            Outcome::Completed if summary.applied == 0 => Err(Failure::nothing_applied()),
+            Outcome::Completed => Ok(ExitCode::SUCCESS),
+            Outcome::TooFewClients => Err(Failure::too_few_clients()),
             // As a shell reports a command that was interrupted.
-            Outcome::Stopped => ExitCode::from(130),
-        })
+            Outcome::Stopped => Ok(ExitCode::from(130)),
+        }
     }
 }

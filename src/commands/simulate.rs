@@ -1,6 +1,6 @@
 //! `selvedge simulate`: a whole federation in this process.
 
-use std::{io, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant};
 
 use clap::Args;
 use crossbeam_channel::bounded;
@@ -43,7 +43,8 @@ impl Simulate {
 
         let mut results = self.output.results(&description)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
-        let (interrupt, stop) = bounded(1);
+        let (end, stop) = bounded(1);
+        let interrupt = end.clone();
         ctrlc::set_handler(move || {
             // Full means that the end was asked for already.
             let _ = interrupt.try_send(());
@@ -64,9 +65,10 @@ impl Simulate {
         };
         let (state, outcome) = simulation.run(&mut |progress| {
             display.show(&progress);
-            match progress {
-                Progress::Record { record, .. } => results.record(record).map_err(io::Error::from),
-                _ => Ok(()),
+            if let Progress::Record { record, .. } = progress
+                && !results.record(record)
+            {
+                let _ = end.try_send(());
             }
         })?;
         display.finish();

@@ -107,7 +107,6 @@ impl Federation {
         let (state, outcome) = simulation
             .run(&mut |progress| {
                 note(progress, &mut records, &mut notices);
-                Ok(())
             })
             .unwrap();
         Run {
@@ -144,7 +143,6 @@ impl Federation {
         let mut observe = |progress: Progress<'_>| {
             watch(&progress);
             note(progress, &mut records, &mut notices);
-            Ok(())
         };
         let (state, outcome) = server.serve(stop, &mut observe).await.unwrap();
         Run {

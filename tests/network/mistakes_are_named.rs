@@ -33,7 +33,16 @@ fn of_examples() {
     write("key.toml", "source = \"csv\"\ntrain = \"train.csv\"\nlable = \"label\"");
     client(&["--data", "key.toml"], &["key.toml", "lable"]);
     write("hole.csv", "a,label\n1.0,0\n,1\n");
-    write("hole.toml", "source = \"csv\"\ntrain = \"hole.csv\"\nlabel = \"label\"");
+    write(
+        "learned.toml",
+        "source = \"csv\"\ntrain = \"hole.csv\"\nlabel = \"label\"",
+    );
+    client(&["--data", "learned.toml"], &["`classes`", "the same for all clients"]);
+    // Under the header that a description has, too.
+    write(
+        "hole.toml",
+        "[data]\nsource = \"csv\"\ntrain = \"hole.csv\"\nlabel = \"label\"\nclasses = 2",
+    );
     client(&["--data", "hole.toml"], &["hole.csv", "line 3"]);
 }
 
@@ -59,7 +68,7 @@ fn of_shares_and_of_examples_that_do_not_go_with_the_model() {
         "a,b,label\n1.0,2.0,0\n1.5,2.5,1\n",
     )
     .unwrap();
-    let narrow = "source = \"csv\"\ntrain = \"narrow.csv\"\nlabel = \"label\"";
+    let narrow = "source = \"csv\"\ntrain = \"narrow.csv\"\nlabel = \"label\"\nclasses = 3";
     fs::write(federation.path().join("narrow.toml"), narrow).unwrap();
     let client = ["client", &address, "--name", "client-0", "--data", "narrow.toml"];
     fails(&federation, &client, &["this client's examples", "[4]", "[2]"]);

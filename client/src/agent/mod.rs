@@ -29,6 +29,9 @@ use crate::{
     kept::KeptError,
 };
 
+/// Even the last attempt may take so long.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
+
 /// A client that is about to take part.
 #[derive(Clone)]
 pub struct Agent {
@@ -110,8 +113,8 @@ impl AgentError {
 impl Agent {
     /// Takes part until the run is over or `stop` is ready. Says what happens to `observe`.
     ///
-    /// Training runs on a thread of its own and cannot be interrupted: when this returns during training, that thread
-    /// goes on for a while and its result is dropped. End the runtime without waiting for it.
+    /// Training runs on a thread of its own: when this returns during training, that thread ends at its next step. End
+    /// the runtime without waiting for it.
     ///
     /// # Errors
     /// When trying again would not help: see [`AgentError`].
@@ -125,7 +128,8 @@ impl Agent {
         let mut patience = Patience::new(self.give_up_after);
         let mut work: Option<Work> = None;
         loop {
-            let limits = work.as_ref().map_or_else(Limits::default, Work::limits);
+            let mut limits = work.as_ref().map_or_else(Limits::default, Work::limits);
+            limits.connect = limits.connect.min(patience.left()).max(SHORTEST_ATTEMPT);
             let connected = select! {
                 connected = connect(&self.coordinator, &self.credentials, limits) => connected,
                 () = &mut stop => return Ok(Ending::Stopped),

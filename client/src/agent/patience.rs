@@ -30,6 +30,11 @@ impl Patience {
         (self.pause, self.last_seen) = (FIRST, Instant::now());
     }
 
+    /// How much of it is left.
+    pub(super) fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.last_seen.elapsed())
+    }
+
     /// How long to wait before the next attempt; `None` when there is to be none. Each pause is stretched or shortened
     /// by up to a half, so that the clients of a coordinator that was restarted do not all come at once.
     pub(super) fn pause(&mut self) -> Option<Duration> {

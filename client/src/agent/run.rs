@@ -1,5 +1,7 @@
 //! A run, as the thread that trains sees it.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use bytes::Bytes;
 use candle_core::Device;
 use selvedge_models::{Layout, Network};
@@ -19,6 +21,8 @@ pub(super) struct Run {
     pub(super) client: ClientName,
     pub(super) layout: Layout,
     pub(super) holding: Holding,
+    /// True once nobody waits for what is being trained.
+    pub(super) abandon: Arc<AtomicBool>,
 }
 
 /// What training or evaluation gave.
@@ -41,7 +45,7 @@ impl Run {
         let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
         let said = |error: LocalError| error.to_string();
         let network = Network::new(&description.model, &Device::Cpu);
-        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?);
+        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?, self.abandon.clone());
         if assignment.task == Task::Evaluate {
             let held_out = self.holding.held_out();
             let evaluated = trainer.evaluate(description, &broadcast.weights, held_out);

@@ -1,6 +1,6 @@
 //! What an agent is at, from connection to connection: fetching a model, training it, holding its update ready.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use selvedge_protocols::{
@@ -86,6 +86,7 @@ impl Work {
             client: client.clone(),
             layout,
             holding,
+            abandon: Arc::default(),
         };
         Ok(Self {
             id,
@@ -131,8 +132,8 @@ impl Work {
         }
     }
 
-    /// The run is over.
-    pub(super) fn forget(self) -> Result<(), AgentError> {
+    /// The run is over: nothing of it is needed any more.
+    pub(super) fn forget(&self) -> Result<(), AgentError> {
         Ok(self.kept.remove()?)
     }
 
@@ -356,6 +357,12 @@ impl Work {
             self.assignment.take_if(|assignment| assignment.is(round, Task::Train));
         }
         withdrawn
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.run.abandon.store(true, Ordering::Relaxed);
     }
 }
 

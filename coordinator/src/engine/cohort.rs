@@ -61,6 +61,8 @@ pub(super) struct Cohort<Answer> {
     next: usize,
     deadline: Duration,
     allowed: Duration,
+    /// Nobody is given up before this time, so that there is nothing to look for.
+    earliest: Duration,
 }
 
 impl<Answer> Cohort<Answer> {
@@ -78,6 +80,7 @@ impl<Answer> Cohort<Answer> {
             next: 0,
             deadline,
             allowed,
+            earliest: deadline,
         }
     }
 
@@ -95,6 +98,7 @@ impl<Answer> Cohort<Answer> {
     /// A member's connection was lost; it may come back within `grace`.
     pub(super) fn lose(&mut self, name: &ClientName, now: Duration, grace: Duration) {
         let last = self.deadline + self.allowed;
+        self.earliest = self.earliest.min(now + grace);
         if let Some(member) = self.member(name).filter(|member| member.is_open()) {
             // What it offered can only be fetched from a new connection: it will be asked, and will offer, again. It
             // has kept the deadline already; a link that breaks later does not undo that, within limits.
@@ -113,6 +117,8 @@ impl<Answer> Cohort<Answer> {
         };
         member.status = Status::Asked;
         member.lost = None;
+        let due = member.due;
+        self.earliest = self.earliest.min(due);
         true
     }
 
@@ -139,6 +145,7 @@ impl<Answer> Cohort<Answer> {
 
     /// The members whose offers are to be received now: those among the next `window`.
     pub(super) fn receive(&mut self, window: usize, now: Duration) -> Vec<ClientName> {
+        self.earliest = self.earliest.min(self.deadline.max(now) + self.allowed);
         let window = self.members.iter_mut().skip(self.next).take(window);
         let offered = window.filter(|member| matches!(member.status, Status::Offered));
         offered
@@ -158,24 +165,27 @@ impl<Answer> Cohort<Answer> {
     /// again later, or after they were asked for it, those whose offers have not come; and, `grace` after a connection
     /// was lost, those who did not come back. An offer that waits for its turn is never late.
     pub(super) fn expire(&mut self, now: Duration, grace: Duration) -> Vec<(ClientName, Rejection)> {
-        let (deadline, allowed) = (self.deadline, self.allowed);
-        let expired = self.members.iter_mut().filter_map(|member| {
-            let (_, reason) = member
-                .time_limit(deadline, grace, allowed)
-                .filter(|(limit, _)| now >= *limit)?;
-            member.status = Status::Failed;
-            Some((member.name.clone(), reason))
-        });
-        expired.collect()
+        let mut expired = Vec::new();
+        if now < self.earliest {
+            return expired;
+        }
+        self.earliest = Duration::MAX;
+        for member in &mut self.members {
+            match member.time_limit(self.deadline, grace, self.allowed) {
+                Some((limit, reason)) if now >= limit => {
+                    member.status = Status::Failed;
+                    expired.push((member.name.clone(), reason));
+                }
+                Some((limit, _)) => self.earliest = self.earliest.min(limit),
+                None => {}
+            }
+        }
+        expired
     }
 
-    /// When something is next given up if nobody answers.
-    pub(super) fn next_deadline(&self, grace: Duration) -> Option<Duration> {
-        let limits = self
-            .members
-            .iter()
-            .filter_map(|member| member.time_limit(self.deadline, grace, self.allowed));
-        limits.map(|(limit, _)| limit).min()
+    /// When it is time to look for somebody to give up; there may turn out to be nobody.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        (!self.is_settled() && self.earliest < Duration::MAX).then_some(self.earliest)
     }
 
     /// The names of the members that are wanted.

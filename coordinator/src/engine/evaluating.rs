@@ -51,10 +51,17 @@ impl Evaluating {
     }
 
     /// The coordinator has evaluated the model.
-    pub(super) fn tested(&mut self, round: u32, evaluation: Option<Evaluation>) {
-        if round == self.record.round {
-            self.is_tested = true;
-            evaluation.iter().for_each(|evaluation| self.record.test(evaluation));
+    pub(super) fn tested(&mut self, round: u32, evaluation: Result<Option<Evaluation>, String>) {
+        if round != self.record.round {
+            return;
+        }
+        self.is_tested = true;
+        match evaluation {
+            Ok(Some(evaluation)) => self.record.test(&evaluation),
+            Ok(None) => {}
+            Err(reason) => self
+                .record
+                .remark(format!("the test examples cannot be evaluated: {reason}")),
         }
     }
 
@@ -79,6 +86,7 @@ impl Evaluating {
                 self.record.fail_to_evaluate(client, &reason);
                 return Err(reason);
             }
+            Some(member) if matches!(member.status, Status::Failed) => Err(Rejection::GivenUp),
             Some(_) => Err(Rejection::Duplicate),
         };
         if let Err(reason) = &verdict {

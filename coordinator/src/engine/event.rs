@@ -69,8 +69,8 @@ pub enum Event {
     Tested {
         /// The round.
         round: u32,
-        /// The result; `None` when there is no test set.
-        evaluation: Option<Evaluation>,
+        /// The result, `None` when there is no test set; or why there is none.
+        evaluation: Result<Option<Evaluation>, String>,
     },
     /// Time passed. Due at [`Engine::next_deadline`].
     Tick,

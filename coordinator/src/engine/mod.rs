@@ -107,8 +107,8 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gathering { since } => Some(*since + self.wait()),
-            Phase::Training(training) => training.cohort.next_deadline(self.grace()),
-            Phase::Evaluating(evaluating) => evaluating.cohort.next_deadline(self.grace()),
+            Phase::Training(training) => training.cohort.next_deadline(),
+            Phase::Evaluating(evaluating) => evaluating.cohort.next_deadline(),
             Phase::Finished => None,
         }
     }
@@ -230,7 +230,7 @@ impl Engine {
     fn stop(&mut self, now: Duration, actions: &mut Vec<Action>) {
         match std::mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Finished => return,
-            Phase::Evaluating(evaluating) => actions.push(Action::Record(evaluating.close(now))),
+            Phase::Evaluating(evaluating) => actions.push(self.record(*evaluating, now)),
             Phase::Gathering { .. } | Phase::Training(_) => {}
         }
         actions.push(Action::Finish(Outcome::Stopped));
@@ -274,7 +274,7 @@ impl Engine {
                         self.phase = Phase::Evaluating(evaluating);
                         return;
                     }
-                    actions.push(Action::Record(evaluating.close(now)));
+                    actions.push(self.record(*evaluating, now));
                     Phase::Gathering { since: now }
                 }
             }
@@ -342,9 +342,18 @@ impl Engine {
             .server(&mut self.state, aggregate, Federation { clients });
         closed.record.applied = self.state.is_finite();
         if !closed.record.applied {
-            closed.record.note = Some("the model would not have been finite any more: it stays as it was".into());
+            let note = "the model would not have been finite any more: it stays as it was";
+            closed.record.remark(note.into());
             self.state = before;
         }
+    }
+
+    fn record(&self, evaluating: Evaluating, now: Duration) -> Action {
+        let mut record = evaluating.close(now);
+        if !self.description.training.loss.has_accuracy() {
+            (record.test_accuracy, record.clients_accuracy) = (None, None);
+        }
+        Action::Record(record)
     }
 
     fn finish(&mut self, outcome: Outcome) -> Action {

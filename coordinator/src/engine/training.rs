@@ -79,6 +79,9 @@ impl Training {
             Some(Member {
                 status: Status::Asked, ..
             }) => Ok(()),
+            Some(Member {
+                status: Status::Failed, ..
+            }) => Err(Rejection::GivenUp),
             Some(_) => Err(Rejection::Duplicate),
         };
         if let Err(reason) = member {
@@ -188,13 +191,13 @@ impl Training {
         let quorum = self.inspector.description.quorum(record.selected);
         let aggregate = if answered < quorum {
             let selected = record.selected;
-            record.note = Some(format!(
-                "{answered} of {selected} clients answered, {quorum} were needed: the model stays as it was",
+            record.remark(format!(
+                "{answered} of {selected} updates can be used, {quorum} are needed: the model stays as it was",
             ));
             None
         } else {
             self.aggregator.finish().or_else(|| {
-                record.note = Some("no client of the cohort holds an example: the model stays as it was".into());
+                record.remark("no client of the cohort holds an example: the model stays as it was".into());
                 None
             })
         };

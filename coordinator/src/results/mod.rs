@@ -44,6 +44,8 @@ pub struct Results {
     description: Description,
     rounds: File,
     records: Vec<RoundRecord>,
+    /// Why a round could not be recorded.
+    failed: Option<ResultsError>,
 }
 
 /// Why results could not be written.
@@ -86,18 +88,6 @@ impl ResultsError {
     }
 }
 
-/// An [`Observer`](crate::Observer) that records may end with `?`.
-impl From<ResultsError> for io::Error {
-    fn from(error: ResultsError) -> Self {
-        let kind = match &error {
-            ResultsError::Occupied { .. } => io::ErrorKind::AlreadyExists,
-            ResultsError::Unwritable { error, .. } => error.kind(),
-            ResultsError::Model(_) => io::ErrorKind::Other,
-        };
-        Self::new(kind, error)
-    }
-}
-
 impl Results {
     /// Makes the folder, with `description.toml` and an empty `rounds.jsonl` in it.
     ///
@@ -122,15 +112,26 @@ impl Results {
             description: description.clone(),
             rounds,
             records: Vec::new(),
+            failed: None,
         };
         results.write(DESCRIPTION, &description.to_toml())?;
         Ok(results)
     }
 
-    /// The folder for a run that was given none: `results/NAME`, or `results/NAME-2`, …, the first that is free. What
-    /// cannot stand in a folder's name everywhere becomes a hyphen.
-    pub fn free_folder(name: &str) -> PathBuf {
-        free_folder(Path::new("results"), name)
+    /// [`create`](Self::create) for a run that was given no folder: `results/NAME`, or `results/NAME-2`, …, the first
+    /// that is free. What cannot stand in a folder's name everywhere becomes a hyphen.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn create_free(description: &Description) -> Result<Self, ResultsError> {
+        let parent = Path::new("results");
+        loop {
+            match Self::create(&free_folder(parent, &description.name), description) {
+                // Another run was quicker.
+                Err(ResultsError::Occupied { .. }) => {}
+                created => return created,
+            }
+        }
     }
 
     /// The folder.
@@ -138,42 +139,42 @@ impl Results {
         &self.folder
     }
 
-    /// Appends a line to `rounds.jsonl`.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn record(&mut self, record: &RoundRecord) -> Result<(), ResultsError> {
-        let path = self.folder.join(ROUNDS);
-        let mut append = || {
-            let mut line = serde_json::to_vec(record)?;
-            line.push(b'\n');
-            self.rounds.write_all(&line)?;
-            self.rounds.flush()
-        };
-        append().map_err(ResultsError::unwritable(&path))?;
+    /// Appends a line to `rounds.jsonl`. Says whether that was possible; if not, [`finish`](Self::finish) says why.
+    pub fn record(&mut self, record: &RoundRecord) -> bool {
         self.records.push(record.clone());
-        Ok(())
+        if self.failed.is_none() {
+            let path = self.folder.join(ROUNDS);
+            self.failed = self.append(record).map_err(ResultsError::unwritable(&path)).err();
+        }
+        self.failed.is_none()
+    }
+
+    fn append(&mut self, record: &RoundRecord) -> io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        let whole = self.rounds.metadata()?.len();
+        self.rounds.write_all(&line).inspect_err(|_| {
+            // Half a line is worse than none; if it cannot be cut off either, there is nothing left to try.
+            let _ = self.rounds.set_len(whole);
+        })
     }
 
     /// Writes the model, the summary and the report of a run that is over, however it ended and after however many
     /// rounds. `holdings` says what the clients hold, where that is known; `seconds` is how long the run took.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When a file could not be written, or a round not recorded before. The other files are there all the same.
     pub fn finish(
-        self,
+        mut self,
         outcome: Outcome,
         layout: &Layout,
         state: &ServerState,
         holdings: Option<&Holdings>,
         seconds: f64,
     ) -> Result<Summary, ResultsError> {
-        state.weights.save(layout, &self.folder.join(MODEL)).map_err(Box::new)?;
         let summary = Summary::new(&self.records, outcome, &state.weights, seconds);
         let json = serde_json::to_string_pretty(&summary).map_err(io::Error::from);
         let json = json.map_err(ResultsError::unwritable(&self.folder.join(SUMMARY)))?;
-        self.write(SUMMARY, &(json + "\n"))?;
-
         let report = Report {
             description: &self.description,
             parameters: state.weights.parameters.len(),
@@ -181,8 +182,16 @@ impl Results {
             records: &self.records,
             histogram: holdings.and_then(LabelHistogram::new),
         };
-        self.write(REPORT, &report.to_html())?;
-        Ok(summary)
+        let model = state.weights.save(layout, &self.folder.join(MODEL));
+        let written = [
+            model.map_err(|error| Box::new(error).into()),
+            self.write(SUMMARY, &(json + "\n")),
+            self.write(REPORT, &report.to_html()),
+        ];
+        match self.failed.take().or(written.into_iter().find_map(Result::err)) {
+            Some(error) => Err(error),
+            None => Ok(summary),
+        }
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), ResultsError> {

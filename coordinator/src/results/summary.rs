@@ -11,6 +11,8 @@ use crate::{Outcome, RoundRecord};
 pub struct Summary {
     /// How many rounds were run.
     pub rounds: usize,
+    /// How many of them moved the model.
+    pub applied: usize,
     /// How the run ended.
     pub outcome: Outcome,
     /// The accuracy on the coordinator's test set, in [0, 1], when it was last measured; `None` when it never was.
@@ -19,9 +21,9 @@ pub struct Summary {
     pub best_test_accuracy: Option<f64>,
     /// How long the run took.
     pub seconds: f64,
-    /// Tensor bytes that clients sent.
+    /// Tensor bytes of the updates that were taken in.
     pub bytes_up: u64,
-    /// Tensor bytes that clients were sent.
+    /// Tensor bytes of the models that clients were asked to work on.
     pub bytes_down: u64,
     /// The most memory that the process has held at once; `None` where the system does not say.
     pub peak_rss_bytes: Option<u64>,
@@ -36,6 +38,7 @@ impl Summary {
         let sum = |bytes: fn(&RoundRecord) -> u64| records.iter().map(bytes).fold(0, u64::saturating_add);
         Self {
             rounds: records.len(),
+            applied: records.iter().filter(|record| record.applied).count(),
             outcome,
             test_accuracy: accuracies().next_back(),
             best_test_accuracy: accuracies().reduce(f64::max),

@@ -50,7 +50,7 @@ fn finished(name: &str, records: &[RoundRecord], outcome: Outcome) -> (TempDir, 
     let folder = tempfile::tempdir().unwrap();
     let mut results = Results::create(folder.path(), &description(name)).unwrap();
     for record in records {
-        results.record(record).unwrap();
+        assert!(results.record(record));
     }
     let holding = |client, labels: [u64; 2]| ClientHolding {
         client,
@@ -106,7 +106,7 @@ fn the_description_is_there_and_each_round_can_be_read_before_the_run_is_over() 
     let description = fs::read_to_string(folder_of_run.join(DESCRIPTION)).unwrap();
     assert_eq!(description, self::description("running").to_toml());
     for round in 1..=3 {
-        results.record(&record(round)).unwrap();
+        assert!(results.record(&record(round)));
         let lines = fs::read_to_string(folder_of_run.join(ROUNDS)).unwrap();
         assert_eq!(lines.lines().count(), round as usize);
         assert!(lines.ends_with('\n'));
@@ -156,6 +156,7 @@ fn the_summary_has_these_keys() {
         "rounds",
         "outcome",
         "test_accuracy",
+        "applied",
         "best_test_accuracy",
         "seconds",
         "bytes_up",

@@ -124,7 +124,7 @@ impl Driver {
                     }
                 }
             }
-            self.standing.show(&self.engine, observe)?;
+            self.standing.show(&self.engine, observe);
             // A time too far away to be counted never comes.
             let deadline = self.engine.next_deadline();
             let deadline = deadline.and_then(|deadline| self.began.checked_add(deadline));
@@ -135,9 +135,9 @@ impl Driver {
                 }
             };
             select! {
-                Some(signal) = self.heard.recv() => self.hear(signal, observe)?,
+                Some(signal) = self.heard.recv() => self.hear(signal, observe),
                 Some(done) = self.done.join_next() => match done {
-                    Ok(done) => self.finished(done)?,
+                    Ok(done) => self.finished(done),
                     Err(error) if error.is_cancelled() => {}
                     Err(_) => return Err(ServerError::TestEnded),
                 },
@@ -151,20 +151,20 @@ impl Driver {
     }
 
     /// Takes in what a connection says.
-    fn hear(&mut self, signal: Signal, observe: Observer<'_>) -> Result<(), ServerError> {
+    fn hear(&mut self, signal: Signal, observe: Observer<'_>) {
         match signal {
             Signal::Joined(client, session) => {
                 if let Some(old) = self.sessions.remove(&client) {
-                    self.notice(format!("{client} has connected anew"), observe)?;
+                    self.notice(format!("{client} has connected anew"), observe);
                     let reason = format!("another connection of {client} has taken its place");
                     // Fails only if it is not being read, and then it will end by itself.
                     let _ = old.told.try_send(ToClient::TurnedAway { reason });
                     self.left(client.clone(), false);
                 }
                 self.sessions.insert(client.clone(), session);
-                self.tell(&client, self.welcome.clone(), observe)?;
+                self.tell(&client, self.welcome.clone(), observe);
                 if let Some(&round) = self.accepted.get(&client) {
-                    self.tell(&client, ToClient::Accepted { round }, observe)?;
+                    self.tell(&client, ToClient::Accepted { round }, observe);
                 }
                 self.events.push_back(Event::Joined(client));
             }
@@ -182,14 +182,13 @@ impl Driver {
                     true => format!("{client} has left"),
                     false => format!("{client} is gone: {reason}"),
                 };
-                self.notice(notice, observe)?;
+                self.notice(notice, observe);
                 self.left(client, for_good);
             }
             // Of a connection that has been replaced.
             Signal::Said(..) | Signal::Left { .. } => {}
-            Signal::TurnedAway(reason) => self.notice(reason, observe)?,
+            Signal::TurnedAway(reason) => self.notice(reason, observe),
         }
-        Ok(())
     }
 
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
@@ -245,7 +244,7 @@ impl Driver {
     }
 
     /// Takes in what was done beside the driver.
-    fn finished(&mut self, done: Done) -> Result<(), ServerError> {
+    fn finished(&mut self, done: Done) {
         match done {
             Done::Received {
                 client,
@@ -264,10 +263,9 @@ impl Driver {
             }
             Done::Tested { round, result } => self.events.push_back(Event::Tested {
                 round,
-                evaluation: Some(result?),
+                evaluation: result.map(Some).map_err(|error| error.to_string()),
             }),
         }
-        Ok(())
     }
 
     /// Does what the engine says; the outcome, when that was the last.
@@ -292,7 +290,7 @@ impl Driver {
                     }
                     Err(reason) => ToClient::Rejected { round, reason },
                 };
-                self.tell(&client, message, observe)?;
+                self.tell(&client, message, observe);
             }
             Action::Test { round, broadcast } => self.test(round, broadcast),
             Action::Record(record) => {
@@ -305,7 +303,7 @@ impl Driver {
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
-                })?;
+                });
             }
             Action::Finish(outcome) => return Ok(Some(outcome)),
         }
@@ -327,7 +325,7 @@ impl Driver {
             sections,
             blob,
         };
-        self.tell(&client, message, observe)?;
+        self.tell(&client, message, observe);
         self.standing.asked(client);
         Ok(())
     }
@@ -374,7 +372,7 @@ impl Driver {
         let Some(dataset) = self.test.clone() else {
             return self.events.push_back(Event::Tested {
                 round,
-                evaluation: None,
+                evaluation: Ok(None),
             });
         };
         let description = self.description.clone();
@@ -385,9 +383,9 @@ impl Driver {
     }
 
     /// Tells a client something, or drops it if it does not listen.
-    fn tell(&mut self, client: &ClientName, message: ToClient, observe: Observer<'_>) -> Result<(), ServerError> {
+    fn tell(&mut self, client: &ClientName, message: ToClient, observe: Observer<'_>) {
         let Some(session) = self.sessions.get(client) else {
-            return Ok(());
+            return;
         };
         if let Err(TrySendError::Full(_)) = session.told.try_send(message) {
             let link = session.link.clone();
@@ -397,16 +395,14 @@ impl Driver {
             self.notice(
                 format!("{client} is dropped: it does not read what it is told"),
                 observe,
-            )?;
+            );
         }
-        Ok(())
     }
 
-    fn notice(&mut self, notice: String, observe: Observer<'_>) -> Result<(), ServerError> {
+    fn notice(&mut self, notice: String, observe: Observer<'_>) {
         if let Some(notice) = self.notices.admit(self.began.elapsed(), notice) {
-            observe(Progress::Notice(&notice))?;
+            observe(Progress::Notice(&notice));
         }
-        Ok(())
     }
 
     /// Tells everybody that the run is over, and waits a little while they hang up.

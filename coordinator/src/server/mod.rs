@@ -14,7 +14,7 @@ mod reception;
 mod session;
 mod standing;
 
-use std::{io, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use selvedge_data::Dataset;
 use selvedge_models::{ModelError, Weights};
@@ -55,12 +55,9 @@ pub enum ServerError {
     /// The broadcast cannot be offered.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The model cannot be built, or cannot be evaluated on the test set.
+    /// The model cannot be built.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// What is written during the run could not be.
-    #[error("the results cannot be written: {0}")]
-    Results(#[from] io::Error),
     /// A thread of the coordinator's own ended.
     #[error("the evaluation on the test set has ended unexpectedly")]
     TestEnded,
@@ -91,7 +88,7 @@ impl Server {
     /// as a task of its own, so that it keeps no connection waiting.
     ///
     /// # Errors
-    /// When the model cannot be built or evaluated, or `observe` fails. Nothing that a client does is an error.
+    /// When the model cannot be built. Nothing that a client does is an error.
     pub async fn serve(
         self,
         stop: impl Future<Output = ()>,

@@ -1,6 +1,6 @@
 //! Where the run stands, for whoever watches it.
 
-use std::{collections::BTreeSet, io};
+use std::collections::BTreeSet;
 
 use selvedge_protocols::ClientName;
 
@@ -36,7 +36,7 @@ impl Standing {
     }
 
     /// Shows where the run stands, when that has changed.
-    pub(super) fn show(&mut self, engine: &Engine, observe: Observer<'_>) -> io::Result<()> {
+    pub(super) fn show(&mut self, engine: &Engine, observe: Observer<'_>) {
         let now = match self.asked.len() {
             0 => Shown::Waiting {
                 clients: engine.clients(),
@@ -49,11 +49,11 @@ impl Standing {
             },
         };
         if self.shown.replace(now) == Some(now) {
-            return Ok(());
+            return;
         }
         observe(match now {
             Shown::Waiting { clients, needed } => Progress::Waiting { clients, needed },
             Shown::Round { round, answered, asked } => Progress::Round { round, answered, asked },
-        })
+        });
     }
 }

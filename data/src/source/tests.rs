@@ -52,7 +52,8 @@ fn idx_images_get_a_channel_and_labels_their_classes() {
 fn a_well_known_set_that_is_missing_says_what_to_run() {
     let folder = tempfile::tempdir().unwrap();
     let error = load("source = \"mnist\"", folder.path()).unwrap_err();
-    let expected = "datasets/mnist/train-images-idx3-ubyte is missing; run `selvedge data fetch mnist`";
+    let expected =
+        "datasets/mnist/train-images-idx3-ubyte is missing; run `selvedge data fetch mnist --into datasets/mnist`";
     assert!(error.starts_with(expected), "{error}");
     let error = load("source = \"fashion-mnist\"\nfolder = \"elsewhere\"", folder.path()).unwrap_err();
     assert!(

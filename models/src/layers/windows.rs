@@ -18,6 +18,7 @@ impl Patches {
             return Err(LayerProblem::setting("padding", padding, needs));
         }
         bounded("its window", &[channels, kernel, kernel])?;
+        bounded("its stride", &[stride, width.saturating_add(2 * padding)])?;
         let places = |side: usize| {
             let padded = padding.checked_mul(2)?.checked_add(side)?;
             Some(padded.checked_sub(kernel)? / stride + 1)

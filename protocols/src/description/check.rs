@@ -4,12 +4,18 @@ use selvedge_data::{Dataset, Split, Targets};
 use selvedge_models::Loss;
 
 use super::{Description, DescriptionError};
-use crate::Seed;
+use crate::{Seed, wire::codec::BYTES_MAX};
 
 /// The shortest time limit, in seconds.
 const SHORTEST: f64 = 0.001;
 /// The longest time limit, in seconds: ten years.
 const LONGEST: f64 = 315_360_000.0;
+
+/// The most clients of a federation: each costs a few bytes.
+const MOST_CLIENTS: usize = 100_000_000;
+
+/// The most bytes of a description as TOML: what a message can carry, less its own few.
+const MOST_BYTES: usize = BYTES_MAX - 1024;
 
 /// One thing that is wrong with a description.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +42,8 @@ impl Description {
         let range = format!("{seed} is not from 0 to {}", Seed::LARGEST);
         require(seed <= Seed::LARGEST, "seed", range);
         require(self.rounds >= 1, "rounds", format!("{} is not at least 1", self.rounds));
-        require(
-            self.clients >= 1,
-            "clients",
-            format!("{} is not at least 1", self.clients),
-        );
+        let range = format!("{} is not from 1 to {MOST_CLIENTS}", self.clients);
+        require((1..=MOST_CLIENTS).contains(&self.clients), "clients", range);
 
         let training = &self.training;
         require(
@@ -124,6 +127,10 @@ impl Description {
             let message = format!("it bounds the model's change only, but this algorithm sends `{beside}` beside it");
             require(beside.is_empty() || !filter.bounds(), &key, message);
         }
+        let bytes = self.to_toml().len();
+        let message =
+            format!("the description is {bytes} bytes long; it travels to clients, and may have {MOST_BYTES}");
+        require(bytes <= MOST_BYTES, "model", message);
         problems
     }
 
@@ -155,7 +162,9 @@ impl Description {
         if input != example {
             refuse(
                 "model.input",
-                format!("the model takes examples of shape {input:?}, but these have {example:?}"),
+                format!(
+                    "the model takes examples of shape {input:?}, but these have {example:?}: set `input = {example:?}`"
+                ),
             );
         }
         match self.model.output() {
@@ -165,7 +174,10 @@ impl Description {
                     [outputs] if outputs >= *classes => {}
                     _ => refuse(
                         "model",
-                        format!("it ends in shape {output:?}, but there are {classes} classes"),
+                        format!(
+                            "it ends in shape {output:?}, but there are {classes} classes: give a preset \
+                             `classes = {classes}`, or the last layer as many units"
+                        ),
                     ),
                 },
                 (Targets::MultiLabel { width, .. }, Loss::BinaryCrossEntropy)

@@ -1,7 +1,8 @@
 //! Reading and writing descriptions.
 
 use std::{
-    fs, io,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -115,8 +116,12 @@ impl FromStr for Override {
     }
 }
 
+/// Keys that say what the other keys of their table can be.
+const KINDS: [&str; 3] = ["kind", "source", "preset"];
+
 impl Override {
-    fn apply(&self, table: &mut Table) -> Result<(), DescriptionError> {
+    /// Sets the key. With `anew`, a table whose kind changes loses its other keys, which went with the old kind.
+    fn apply(&self, table: &mut Table, anew: bool) -> Result<(), DescriptionError> {
         let [path @ .., last] = self.path.as_slice() else {
             return Ok(());
         };
@@ -127,6 +132,10 @@ impl Override {
                 text: format!("{}=…", self.path.join(".")),
                 reason: format!("`{key}` is a value, not a table"),
             })?;
+        }
+        let before = at.get(last);
+        if anew && KINDS.contains(&last.as_str()) && before != Some(&self.value) {
+            at.clear();
         }
         at.insert(last.clone(), self.value.clone());
         Ok(())
@@ -139,7 +148,7 @@ impl Description {
     /// # Errors
     /// When the file cannot be read or is no description; the error names the file and the key.
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self, DescriptionError> {
-        let text = fs::read_to_string(path).map_err(|error| DescriptionError::Unreadable {
+        let text = read_bounded(path).map_err(|error| DescriptionError::Unreadable {
             path: path.into(),
             error,
         })?;
@@ -155,23 +164,13 @@ impl Description {
             origin: origin.into(),
             error: Box::new(error),
         })?;
+        let mut anew = table.clone();
         for change in overrides {
-            change.apply(&mut table)?;
+            change.apply(&mut table, false)?;
+            change.apply(&mut anew, true)?;
         }
-        let description: Self = serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
-            let path = error.path().to_string();
-            let at = if path == "." {
-                String::new()
-            } else {
-                format!("{path}: ")
-            };
-            let message = with_nearest(error.into_inner().message());
-            DescriptionError::Key {
-                origin: origin.into(),
-                at,
-                message,
-            }
-        })?;
+        // Keys that went with another kind are in the way only where they are not known.
+        let description = deserialize(table, origin).or_else(|error| deserialize(anew, origin).map_err(|_| error))?;
         let problems = description.problems();
         match problems.is_empty() {
             true => Ok(description),
@@ -186,6 +185,35 @@ impl Description {
     pub fn to_toml(&self) -> String {
         // Every field is a plain value or table, and numbers are in range: there is nothing that TOML cannot hold.
         toml::to_string(self).unwrap_or_default()
+    }
+}
+
+fn deserialize(table: Table, origin: &str) -> Result<Description, DescriptionError> {
+    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+        let path = error.path().to_string();
+        let at = if path == "." {
+            String::new()
+        } else {
+            format!("{path}: ")
+        };
+        let message = with_nearest(error.into_inner().message());
+        DescriptionError::Key {
+            origin: origin.into(),
+            at,
+            message,
+        }
+    })
+}
+
+/// The most bytes of a description's file.
+const LONGEST_FILE: u64 = 1 << 20;
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = File::open(path)?.take(LONGEST_FILE + 1).read_to_string(&mut text)?;
+    match read as u64 > LONGEST_FILE {
+        true => Err(io::Error::other(format!("longer than {LONGEST_FILE} bytes"))),
+        false => Ok(text),
     }
 }
 

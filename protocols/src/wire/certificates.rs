@@ -17,7 +17,7 @@ use rcgen::{
 };
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     sign::CertifiedKey,
 };
 use time::OffsetDateTime;
@@ -68,6 +68,12 @@ pub enum Existing {
 /// [`WireError::Exists`], [`WireError::File`], [`WireError::Issuing`] (a host that is no name).
 pub fn new_authority(folder: &Path, hosts: &[String], validity: Validity, existing: Existing) -> Result<(), WireError> {
     let failed = |error| issuing("the authority's certificate", error);
+    if let Some(host) = hosts.iter().find(|host| ServerName::try_from(host.as_str()).is_err()) {
+        return Err(issuing(
+            &format!("a certificate for {host:?}"),
+            "it is no host name and no IP address",
+        ));
+    }
     fs::create_dir_all(folder).map_err(|error| file("create", folder, error))?;
     refuse_existing(folder, &[AUTHORITY, COORDINATOR], existing)?;
 
@@ -103,8 +109,21 @@ pub fn issue(folder: &Path, name: &str, validity: Validity, existing: Existing) 
     refuse_existing(folder, &[name], existing)?;
     let (certificate_path, key_path) = paths(folder, AUTHORITY);
     let key = KeyPair::from_pem(&read(&key_path)?).map_err(|error| not_pem(&key_path, "private key", error))?;
-    let issuer = Issuer::from_ca_cert_pem(&read(&certificate_path)?, key)
-        .map_err(|error| not_pem(&certificate_path, "certificate of an authority", error))?;
+    let not_authority = |error: String| not_pem(&certificate_path, "certificate of an authority", error);
+    let pem = read(&certificate_path)?;
+    let certificate =
+        CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| not_authority(error.to_string()))?;
+    let is_its_key = {
+        let parsed = parse(&certificate).map_err(not_authority)?;
+        *parsed.public_key().subject_public_key.data == *key.public_key_raw()
+    };
+    if !is_its_key {
+        return Err(WireError::KeyMismatch {
+            certificate: certificate_path,
+            key: key_path,
+        });
+    }
+    let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(|error| not_authority(error.to_string()))?;
     let mut leaf = params(name, validity)?;
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     sign(folder, leaf, name, &issuer, existing)
@@ -156,14 +175,22 @@ impl Credentials {
     /// Loads `NAME.pem`, `NAME.key` and `authority.pem` from a folder.
     ///
     /// # Errors
-    /// [`WireError::NoCredentials`] when one of them is not there; otherwise as [`load`](Self::load).
+    /// [`WireError::NoCredentials`] when one of them is not there, [`WireError::OtherName`] when the certificate is
+    /// somebody else's; otherwise as [`load`](Self::load).
     pub fn from_folder(folder: &Path, name: &str, now: SystemTime) -> Result<Self, WireError> {
         let (certificate, key) = paths(folder, name);
         let authority = paths(folder, AUTHORITY).0;
         if let Some(path) = [&certificate, &key, &authority].into_iter().find(|path| !path.exists()) {
             return Err(WireError::NoCredentials { path: path.clone() });
         }
-        Self::load(&certificate, &key, &authority, now)
+        let credentials = Self::load(&certificate, &key, &authority, now)?;
+        match credentials.identity.name == name {
+            true => Ok(credentials),
+            false => Err(WireError::OtherName {
+                path: certificate,
+                holder: credentials.identity.name,
+            }),
+        }
     }
 
     /// Loads a certificate, its key and the authority's certificate.

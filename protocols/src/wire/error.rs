@@ -25,7 +25,9 @@ pub enum WireError {
         path.display()
     )]
     NoCredentials { path: PathBuf },
-    #[error("{} already exists; it is only replaced when asked to", path.display())]
+    #[error("{} is the certificate of \"{holder}\": give that name, or another certificate", path.display())]
+    OtherName { path: PathBuf, holder: String },
+    #[error("{} already exists; it is replaced only with --force", path.display())]
     Exists { path: PathBuf },
     #[error("{} holds no {expected}: {detail}", path.display())]
     NotPem {
@@ -162,7 +164,7 @@ impl WireError {
             Self::NotPem { .. } => "E-WIRE-PEM",
             Self::KeyMismatch { .. } => "E-WIRE-KEY",
             Self::Expired { .. } | Self::NotYetValid { .. } => "E-WIRE-CERT-DATE",
-            Self::ClientName { .. } => "E-WIRE-NAME",
+            Self::ClientName { .. } | Self::OtherName { .. } => "E-WIRE-NAME",
             Self::Issuing { .. } => "E-WIRE-ISSUE",
             Self::Address { .. } => "E-WIRE-ADDRESS",
             Self::Unreachable { .. } => "E-WIRE-UNREACHABLE",

@@ -9,6 +9,7 @@ pub(super) use label_histogram::LabelHistogram;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use selvedge_protocols::Description;
+use serde::Serialize;
 
 use self::chart::{Chart, Scale, Series};
 use super::Summary;
@@ -47,6 +48,7 @@ impl Report<'_> {
                         p.kind { "Selvedge run" }
                         h1 { (name) " " (self.outcome()) }
                         p { (self.subtitle()) }
+                        p { (self.setting()) }
                     }
                     main {
                         (self.headline())
@@ -87,6 +89,19 @@ impl Report<'_> {
             description.clients,
             description.cohort_size(),
             figures::grouped(self.parameters as u64),
+        )
+    }
+
+    /// What was run: data, partition, algorithm, seed, version.
+    fn setting(&self) -> String {
+        let description = self.description;
+        format!(
+            "{} on {}, dealt {}; seed {}; Selvedge {}",
+            told(&description.algorithm, "kind"),
+            told(&description.data, "source"),
+            told(&description.partition, "kind"),
+            description.seed.0,
+            env!("CARGO_PKG_VERSION"),
         )
     }
 
@@ -158,5 +173,19 @@ impl Report<'_> {
             (record.round, Some(sum))
         });
         Series::new(name, sums)
+    }
+}
+
+/// A part of the description in a few words: its kind, and its numbers by name.
+fn told(part: &impl Serialize, kind: &str) -> String {
+    let Ok(serde_json::Value::Object(mut keys)) = serde_json::to_value(part) else {
+        return String::new();
+    };
+    let kind = keys.remove(kind).and_then(|kind| kind.as_str().map(String::from));
+    let numbers = keys.iter().filter(|(_, value)| value.is_number());
+    let numbers: Vec<_> = numbers.map(|(key, value)| format!("{key} {value}")).collect();
+    match numbers.is_empty() {
+        true => kind.unwrap_or_default(),
+        false => format!("{} ({})", kind.unwrap_or_default(), numbers.join(", ")),
     }
 }
