@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use selvedge_data::DataError;
-use selvedge_models::{ModelError, Weights};
+use selvedge_models::{ModelError, OptimiserDescription, Weights};
 
 use crate::{
     Broadcast,
     aggregation::{Aggregate, Aggregator, WeightedMean},
-    description::Training,
 };
 
 /// Vectors that an algorithm names and keeps or sends beside the model, each as long as the model's parameters:
@@ -125,10 +124,10 @@ pub trait Algorithm: Send + Sync {
         &[]
     }
 
-    /// What is wrong with the settings, or with the local training beside them, if anything: (key under `[algorithm]`,
+    /// What is wrong with the settings, or with the local optimiser beside them, if anything: (key under `[algorithm]`,
     /// what it must be).
-    fn problem(&self, training: &Training) -> Option<(&'static str, String)> {
-        let _ = training;
+    fn problem(&self, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {
+        let _ = optimiser;
         None
     }
 }

@@ -1,12 +1,12 @@
 //! FedAdam. Reddi et al., *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2.
 
+use selvedge_models::OptimiserDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Broadcast,
     aggregation::Aggregate,
     algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
-    description::Training,
 };
 
 /// FedAvg whose averaged change is a gradient to Adam on the server. As in the paper, no bias correction.
@@ -57,7 +57,7 @@ impl Algorithm for FedAdam {
         state.weights.buffers = aggregate.weights.buffers;
     }
 
-    fn problem(&self, _: &Training) -> Option<(&'static str, String)> {
+    fn problem(&self, _: &OptimiserDescription) -> Option<(&'static str, String)> {
         let positive = |value: f32| (!(value > 0.0 && value.is_finite())).then(|| format!("{value} is not above 0"));
         let decay = |value: f32| (!(0.0..1.0).contains(&value)).then(|| format!("{value} is not in [0, 1)"));
         None.or(positive(self.server_learning_rate).map(|problem| ("server_learning_rate", problem)))

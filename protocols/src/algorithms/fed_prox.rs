@@ -1,12 +1,12 @@
 //! FedProx. Li et al., *Federated Optimization in Heterogeneous Networks*, MLSys 2020, Algorithm 2.
 
+use selvedge_models::OptimiserDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Broadcast,
     aggregation::Aggregate,
     algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
-    description::Training,
 };
 
 /// Each client minimises `F_k(w) + (µ/2) ‖w − wᵗ‖²`; the server averages.
@@ -47,7 +47,7 @@ impl Algorithm for FedProx {
         state.weights = aggregate.weights;
     }
 
-    fn problem(&self, _: &Training) -> Option<(&'static str, String)> {
+    fn problem(&self, _: &OptimiserDescription) -> Option<(&'static str, String)> {
         let allowed = self.mu >= 0.0 && self.mu.is_finite();
         (!allowed).then(|| ("mu", format!("{} is not a number of at least 0", self.mu)))
     }

@@ -8,7 +8,6 @@ use crate::{
     Broadcast,
     aggregation::Aggregate,
     algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
-    description::Training,
 };
 
 /// Client drift corrected by control variates: `c` on the server, `c_i` kept by each client.
@@ -88,9 +87,9 @@ impl Algorithm for Scaffold {
         &[CONTROL_CHANGE]
     }
 
-    fn problem(&self, training: &Training) -> Option<(&'static str, String)> {
+    fn problem(&self, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {
         let eta = self.server_learning_rate;
-        if !matches!(training.optimiser, OptimiserDescription::Sgd { momentum: 0.0, .. }) {
+        if !matches!(optimiser, OptimiserDescription::Sgd { momentum: 0.0, .. }) {
             let needs = "scaffold needs training.optimiser.kind = \"sgd\" without momentum: its control variates are \
                          mean gradients";
             return Some(("kind", needs.into()));

@@ -112,7 +112,7 @@ impl Description {
         if let Err(error) = self.partition.check() {
             require(false, "partition", error.to_string());
         }
-        if let Some((key, message)) = self.algorithm.problem(training) {
+        if let Some((key, message)) = self.algorithm.problem(&training.optimiser) {
             require(false, &format!("algorithm.{key}"), message);
         }
         for (at, filter) in self.filters.iter().enumerate() {
