@@ -11,8 +11,11 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 hash() { sed 's/.*"weights_blake3":"\([0-9a-f]*\)".*/\1/'; }
 
+run=0
 for workers in 1 2 4 2; do
-    echo "simulated, $workers workers: $(selvedge simulate "$description" --workers $workers --json --out "$folder/$RANDOM" | hash)"
+    run=$((run + 1))
+    summary=$(selvedge simulate "$description" --workers "$workers" --json --out "$folder/simulated-$run")
+    echo "simulated, $workers workers: $(hash <<< "$summary")"
 done
 
 selvedge certs new "$folder/certs" > "$folder/log"
@@ -21,5 +24,6 @@ for number in 0 1 2 3 4; do
     selvedge client "$address" --certs "$folder/certs" --name client-$number --deal "$description" --quiet \
         --state "$folder/state" &
 done
-echo "over the network, 5 clients: $(selvedge coordinator "$description" --certs "$folder/certs" --listen "$address" --json --out "$folder/network" 2> "$folder/log" | hash)"
+summary=$(selvedge coordinator "$description" --certs "$folder/certs" --listen "$address" --json --out "$folder/network")
+echo "over the network, 5 clients: $(hash <<< "$summary")"
 wait

@@ -1,6 +1,7 @@
 //! What a person sees of a run: a bar on a terminal, a line each round elsewhere.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{self, IsTerminal, Write as _},
 };
@@ -119,12 +120,15 @@ fn describe(record: &RoundRecord) -> String {
         "clients' accuracy",
         record.clients_accuracy.map(|accuracy| format!("{accuracy:.4}")),
     );
-    let failed: Vec<_> = record
-        .failed
-        .iter()
-        .map(|(reason, count)| format!("{count} {reason}"))
-        .collect();
-    add("failed:", (!failed.is_empty()).then(|| failed.join(", ")));
+    let counted = |failed: &BTreeMap<String, usize>| {
+        let failed: Vec<_> = failed
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        (!failed.is_empty()).then(|| failed.join(", "))
+    };
+    add("failed:", counted(&record.failed));
+    add("failed to evaluate:", counted(&record.evaluation_failed));
     add("note:", record.note.clone());
     add("in", Some(format!("{:.1} s", record.seconds)));
     line

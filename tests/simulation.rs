@@ -114,7 +114,7 @@ fn a_cohort_without_any_example_leaves_the_model_as_it_was_and_the_round_says_so
         round["note"]
             .as_str()
             .unwrap()
-            .contains("no client of the cohort holds an example")
+            .contains("none of the clients that answered holds an example")
     );
     assert!(round["test_loss"].as_f64().unwrap().is_finite());
 }

@@ -110,8 +110,12 @@ impl Kept {
         match self.proposed.take() {
             Some((proposed, vectors)) if proposed == round => {
                 if let (Some(files), false) = (&self.files, vectors.is_empty()) {
-                    fs::rename(&files.proposed, &files.kept).map_err(file("replaced", &files.kept))?;
-                    sync_folder(&files.kept).map_err(file("replaced", &files.kept))?;
+                    match fs::rename(&files.proposed, &files.kept) {
+                        Ok(()) => sync_folder(&files.kept).map_err(file("replaced", &files.kept))?,
+                        // Somebody has tidied up; what it held is here too.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => write(&files.kept, round, &vectors)?,
+                        Err(error) => return Err(file("replaced", &files.kept)(error)),
+                    }
                 }
                 self.kept = (round, vectors);
             }

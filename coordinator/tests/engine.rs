@@ -285,6 +285,9 @@ fn the_deadline_fires_when_not_one_more_update_comes() {
     run.send(1, 1, update(4.0, 1));
     assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(100)));
     run.wait(100);
+    // Too late, by a little: the model is being evaluated.
+    run.offer(2, 1, &update(9.0, 1));
+    assert_eq!(*run.verdict(), Err(Rejection::GivenUp));
     run.test();
     assert_eq!((run.records[0].completed, run.records[0].failed["deadline"]), (2, 2));
     assert_eq!(run.parameter(), 3.0);
@@ -331,7 +334,7 @@ fn a_link_that_breaks_after_the_deadline_can_be_made_again() {
     for index in 0..4 {
         run.offer(index, 1, &update(4.0, 1));
     }
-    run.wait(99);
+    run.wait(101);
     run.event(Event::Left {
         client: client(0),
         for_good: false,
@@ -393,7 +396,7 @@ fn below_the_quorum_the_model_stays_and_the_record_says_so() {
     assert!(!record.applied);
     assert_eq!(
         record.note.as_deref(),
-        Some("2 of 4 updates can be used, 3 are needed: the model stays as it was")
+        Some("2 of 4 clients have done their part, 3 are needed: the model stays as it was")
     );
     // What clients keep must not run ahead of the model.
     let turned_down: Vec<_> = (0..2)
@@ -429,7 +432,7 @@ fn when_no_client_has_examples_the_round_says_so() {
             .note
             .as_deref()
             .unwrap()
-            .contains("no client of the cohort holds an example")
+            .contains("none of the clients that answered holds an example")
     );
     assert_eq!(run.parameter(), 1.0);
 }

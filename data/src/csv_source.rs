@@ -170,10 +170,10 @@ impl CsvTables {
 
     /// Whether the training table says what the columns mean.
     fn learns(&self) -> bool {
-        self.standardise || self.check_shared().is_err()
+        self.check_shared().is_err()
     }
 
-    /// Whether classes and categories are numbered alike in every table.
+    /// Whether the cells mean the same in every table: classes and categories numbered alike, and no scales of its own.
     pub(crate) fn check_shared(&self) -> Result<(), DataError> {
         let left_out = |key, range| DataError::Setting {
             key,
@@ -183,6 +183,10 @@ impl CsvTables {
         if self.targets == TargetKind::Classes && self.classes.is_none() {
             let range = "their number, or the list of their names, the same for all clients and the coordinator";
             return Err(left_out("classes", range));
+        }
+        if self.standardise {
+            let range = "false: each client would scale by its own table";
+            return Err(left_out("standardise", range));
         }
         let learns = |column: &Categorical| matches!(column, Categorical::Learned(_));
         if self.categorical.iter().any(learns) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::idx::{self, Idx};
-use crate::well_known::WellKnownSet;
+use crate::well_known::{TEST, TRAIN, WellKnownSet};
 use crate::{CsvTables, DataError, Dataset, Inputs, NumpyArrays, Split, Targets};
 
 /// Where a run's examples come from. Relative paths start at the folder given to [`Source::load`].
@@ -89,9 +89,9 @@ impl Source {
             Self::FashionMnistSmall {} => crate::built_in::test().map(Some),
             #[cfg(not(feature = "built-in"))]
             Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
-            Self::Mnist { folder } => load_well_known_test(WellKnownSet::Mnist, folder.as_deref(), base).map(Some),
+            Self::Mnist { folder } => load_part(WellKnownSet::Mnist, folder.as_deref(), base, TEST).map(Some),
             Self::FashionMnist { folder } => {
-                load_well_known_test(WellKnownSet::FashionMnist, folder.as_deref(), base).map(Some)
+                load_part(WellKnownSet::FashionMnist, folder.as_deref(), base, TEST).map(Some)
             }
             Self::Idx { classes, .. } => self.load_idx_test(base, *classes),
             Self::Csv(tables) => tables.load_test(base),
@@ -144,18 +144,14 @@ pub(crate) fn both<'a, T>(
 }
 
 fn load_well_known(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Split, DataError> {
-    let [train_images, train_labels, ..] = well_known_files(set, folder, base)?;
-    let train = load_idx(&train_images, &train_labels, Some(10))?;
-    Split::new(train, Some(load_well_known_test(set, folder, base)?))
+    let train = load_part(set, folder, base, TRAIN)?;
+    Split::new(train, Some(load_part(set, folder, base, TEST)?))
 }
 
-fn load_well_known_test(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Dataset, DataError> {
-    let [.., test_images, test_labels] = well_known_files(set, folder, base)?;
-    load_idx(&test_images, &test_labels, Some(10))
-}
-
-fn well_known_files(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<[PathBuf; 4], DataError> {
-    set.files(&base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf)))
+fn load_part(set: WellKnownSet, folder: Option<&Path>, base: &Path, names: [&str; 2]) -> Result<Dataset, DataError> {
+    let folder = base.join(folder.map_or_else(|| set.default_folder(), Path::to_path_buf));
+    let [images, labels] = set.files(&folder, names)?;
+    load_idx(&images, &labels, Some(10))
 }
 
 fn load_idx(images: &Path, labels: &Path, classes: Option<usize>) -> Result<Dataset, DataError> {

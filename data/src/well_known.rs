@@ -27,9 +27,9 @@ impl WellKnownSet {
         Path::new("datasets").join(self.name())
     }
 
-    /// The four files in `folder`, plain or with `.gz`: training images and labels, test images and labels.
-    pub(crate) fn files(self, folder: &Path) -> Result<[PathBuf; 4], DataError> {
-        let mut files = FILES.map(|name| folder.join(name));
+    /// Files of the set in `folder`, plain or with `.gz`.
+    pub(crate) fn files<const N: usize>(self, folder: &Path, names: [&str; N]) -> Result<[PathBuf; N], DataError> {
+        let mut files = names.map(|name| folder.join(name));
         for file in &mut files {
             if !file.is_file() {
                 let plain = file.clone();
@@ -46,10 +46,7 @@ impl WellKnownSet {
     }
 }
 
-/// The usual names of the four files, without `.gz`.
-pub(crate) const FILES: [&str; 4] = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-];
+/// The usual names of the files to train on, images and labels, without `.gz`.
+pub(crate) const TRAIN: [&str; 2] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"];
+/// The usual names of the files to evaluate on.
+pub(crate) const TEST: [&str; 2] = ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];

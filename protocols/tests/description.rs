@@ -120,13 +120,24 @@ fn several_mistakes_are_listed_at_once() {
 }
 
 #[test]
-fn another_kind_can_be_set_and_the_keys_of_the_old_one_go() {
-    let set = ["partition.kind=iid", "algorithm.kind=fedadam", "algorithm.tau=0.5"];
-    let description = read(EXAMPLE, &set).unwrap();
+fn another_kind_can_be_set_and_the_keys_that_only_the_old_one_knows_go() {
+    let set = [
+        "algorithm.tau=0.5",
+        "algorithm.kind=fedadam",
+        "partition.kind=iid",
+        "training.optimiser.kind=adam",
+    ];
+    let text = EXAMPLE.replace("kind = \"fedavg\"", "kind = \"fedprox\"\nmu = 0.5");
+    let description = read(&text, &set).unwrap();
     assert_eq!(description.partition, PartitionDescription::Iid {});
+    assert_eq!(description.algorithm, read(EXAMPLE, &set[..2]).unwrap().algorithm);
     // What both kinds know stays.
-    let adam = read(EXAMPLE, &["training.optimiser.kind=adam"]).unwrap();
-    assert_eq!(adam.training.optimiser.learning_rate(), 0.1);
+    assert_eq!(description.training.optimiser.learning_rate(), 0.1);
     let error = read(EXAMPLE, &["partition.kind=shards"]).unwrap_err();
-    assert!(error.contains("per_client") || error.contains("alpha"), "{error}");
+    assert!(error.contains("missing key `per_client`"), "{error}");
+    // What was set by hand and is not known is an error.
+    let error = read(EXAMPLE, &["partition.kind=iid", "partition.alpha=1.0"]).unwrap_err();
+    assert!(error.contains("unknown key `alpha`"), "{error}");
+    let own = "model={ input = [4], layers = [{ kind = \"dense\", units = 10 }] }";
+    assert!(read(EXAMPLE, &[own, "model.preset=mlp"]).is_ok());
 }

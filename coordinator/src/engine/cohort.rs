@@ -97,17 +97,22 @@ impl<Answer> Cohort<Answer> {
 
     /// A member's connection was lost; it may come back within `grace`.
     pub(super) fn lose(&mut self, name: &ClientName, now: Duration, grace: Duration) {
-        let last = self.deadline + self.allowed;
-        self.earliest = self.earliest.min(now + grace);
-        if let Some(member) = self.member(name).filter(|member| member.is_open()) {
-            // What it offered can only be fetched from a new connection: it will be asked, and will offer, again. It
-            // has kept the deadline already; a link that breaks later does not undo that, within limits.
-            if !matches!(member.status, Status::Asked) {
-                member.due = member.due.max(now + grace).min(last);
-            }
-            member.status = Status::Asked;
-            member.lost = Some(now);
-        }
+        let (deadline, allowed) = (self.deadline, self.allowed);
+        let Some(member) = self.member(name).filter(|member| member.is_open()) else {
+            return;
+        };
+        // What it offered can only be fetched from a new connection: it will be asked, and will offer, again. It has
+        // kept the deadline already; a link that breaks later does not undo that, within limits.
+        let last = match member.status {
+            Status::Asked => member.due,
+            Status::Receiving { since } => deadline.max(since) + allowed,
+            _ => deadline + allowed,
+        };
+        member.due = member.due.max(now + grace).min(last);
+        member.status = Status::Asked;
+        member.lost = Some(now);
+        let limit = member.due.min(now + grace);
+        self.earliest = self.earliest.min(limit);
     }
 
     /// A member is there again. Says whether it has to be asked again.
@@ -188,10 +193,9 @@ impl<Answer> Cohort<Answer> {
         (!self.is_settled() && self.earliest < Duration::MAX).then_some(self.earliest)
     }
 
-    /// The names of the members that are wanted.
-    pub(super) fn into_names(self, mut is_wanted: impl FnMut(&ClientName) -> bool) -> Vec<ClientName> {
-        let names = self.members.into_iter().map(|member| member.name);
-        names.filter(|name| is_wanted(name)).collect()
+    /// The members' names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ClientName> {
+        self.members.iter().map(|member| &member.name)
     }
 
     /// The names of those whose answers were taken.

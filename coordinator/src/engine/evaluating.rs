@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use selvedge_protocols::{
-    Broadcast, ClientName, Rejection,
+    Broadcast, ClientName, Rejection, Update,
     message::{Evaluation, Task},
 };
 
 use super::{
     Action,
     cohort::{Cohort, Status, ask},
+    training::Closed,
 };
 use crate::record::RoundRecord;
 
@@ -18,6 +19,8 @@ pub(super) struct Evaluating {
     pub(super) cohort: Cohort<Evaluation>,
     pub(super) record: RoundRecord,
     pub(super) broadcast: Arc<Broadcast>,
+    /// What came of the training.
+    trained: Cohort<Update>,
     started: Duration,
     pooled: Evaluation,
     /// Whether the coordinator's own evaluation is done, or not due.
@@ -27,13 +30,13 @@ pub(super) struct Evaluating {
 impl Evaluating {
     /// Asks for what is due: the coordinator's own evaluation, and that of the cohort's members, if any.
     pub(super) fn open(
-        started: Duration,
+        closed: Closed,
         cohort: Cohort<Evaluation>,
         is_due: bool,
         broadcast: Arc<Broadcast>,
-        mut record: RoundRecord,
         actions: &mut Vec<Action>,
     ) -> Self {
+        let mut record = closed.record;
         let round = record.round;
         record.bytes_down += ask(&cohort, round, Task::Evaluate, &broadcast, actions);
         if is_due {
@@ -44,7 +47,8 @@ impl Evaluating {
             cohort,
             record,
             broadcast,
-            started,
+            trained: closed.cohort,
+            started: closed.started,
             pooled: Evaluation::default(),
             is_tested: !is_due,
         }
@@ -103,11 +107,13 @@ impl Evaluating {
     }
 
     /// An update that comes when the training is over.
-    pub(super) fn offered(&mut self, round: u32) -> Rejection {
+    pub(super) fn offered(&mut self, client: &ClientName, round: u32) -> Rejection {
         let now = self.record.round;
-        let reason = match round == now {
-            true => Rejection::Duplicate,
-            false => Rejection::WrongRound { update: round, now },
+        let reason = match self.trained.member(client) {
+            _ if round != now => Rejection::WrongRound { update: round, now },
+            None => Rejection::NotSelected,
+            Some(member) if matches!(member.status, Status::Failed) => Rejection::GivenUp,
+            Some(_) => Rejection::Duplicate,
         };
         self.record.turn_down(&reason);
         reason

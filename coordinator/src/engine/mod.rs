@@ -143,7 +143,7 @@ impl Engine {
             } => {
                 let verdict = match &mut self.phase {
                     Phase::Training(training) => training.offered(&client, round, &report, &sections, bytes),
-                    Phase::Evaluating(evaluating) => Err(evaluating.offered(round)),
+                    Phase::Evaluating(evaluating) => Err(evaluating.offered(&client, round)),
                     Phase::Gathering { .. } | Phase::Finished => Err(self.wrong_round(round)),
                 };
                 turn_down(client, round, verdict, &mut actions);
@@ -312,7 +312,12 @@ impl Engine {
         let description = &self.description;
         let is_due = description.is_evaluated(round);
         let names = match is_due && description.evaluation.by_clients {
-            true => closed.cohort.into_names(|name| self.roster.contains(name)),
+            true => closed
+                .cohort
+                .names()
+                .filter(|name| self.roster.contains(name))
+                .cloned()
+                .collect(),
             false => Vec::new(),
         };
         let broadcast = Broadcast {
@@ -320,14 +325,7 @@ impl Engine {
             vectors: Vectors::new(),
         };
         let cohort = Cohort::new(names, now, self.allowed());
-        Evaluating::open(
-            closed.started,
-            cohort,
-            is_due,
-            Arc::new(broadcast),
-            closed.record,
-            actions,
-        )
+        Evaluating::open(closed, cohort, is_due, Arc::new(broadcast), actions)
     }
 
     /// Moves the model, unless there is nothing to move it by or it would not be finite any more.

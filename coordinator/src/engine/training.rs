@@ -192,12 +192,12 @@ impl Training {
         let aggregate = if answered < quorum {
             let selected = record.selected;
             record.remark(format!(
-                "{answered} of {selected} updates can be used, {quorum} are needed: the model stays as it was",
+                "{answered} of {selected} clients have done their part, {quorum} are needed: the model stays as it was",
             ));
             None
         } else {
             self.aggregator.finish().or_else(|| {
-                record.remark("no client of the cohort holds an example: the model stays as it was".into());
+                record.remark("none of the clients that answered holds an example: the model stays as it was".into());
                 None
             })
         };

@@ -125,9 +125,7 @@ impl Driver {
                 }
             }
             self.standing.show(&self.engine, observe);
-            // A time too far away to be counted never comes.
-            let deadline = self.engine.next_deadline();
-            let deadline = deadline.and_then(|deadline| self.began.checked_add(deadline));
+            let deadline = self.engine.next_deadline().map(|deadline| self.began + deadline);
             let tick = async {
                 match deadline {
                     Some(deadline) => sleep_until(deadline).await,

@@ -26,7 +26,9 @@ impl Standing {
     }
 
     pub(super) fn answered(&mut self, client: &ClientName) {
-        self.answered.insert(client.clone());
+        if self.asked.contains(client) {
+            self.answered.insert(client.clone());
+        }
     }
 
     /// The round is over.

@@ -163,7 +163,16 @@ fn the_test_examples_alone_are_those_of_the_whole() {
     let idx = "source = \"idx\"\ntrain_images = \"x\"\ntrain_labels = \"y\"\n";
     let csv = "source = \"csv\"\ntrain = \"train.csv\"\ntest = \"test.csv\"\nlabel = \"label\"\n";
     let given = "classes = [\"no\", \"yes\"]\ncategorical = [{ column = \"b\", categories = [\"blue\", \"red\"] }]\n";
+    for part in ["train", "t10k"] {
+        write_idx(
+            &base.join(format!("{part}-images-idx3-ubyte")),
+            &[2, 1, 2],
+            &[0, 255, 255, 0],
+        );
+        write_idx(&base.join(format!("{part}-labels-idx1-ubyte")), &[2], &[9, 0]);
+    }
     let needs_none = [
+        "source = \"mnist\"\nfolder = \".\"".into(),
         idx.to_owned(),
         format!("{idx}test_images = \"xt\"\ntest_labels = \"yt\"\n"),
         format!("{csv}{given}"),
@@ -176,8 +185,14 @@ fn the_test_examples_alone_are_those_of_the_whole() {
         .chain([&needs_train])
         .map(|text| source(text).load(base).unwrap().test)
         .collect();
-    assert_eq!(source(&needs_train).load_test(base).unwrap(), tests[4]);
-    for train in ["x", "y", "train.csv"] {
+    assert_eq!(source(&needs_train).load_test(base).unwrap(), tests[5]);
+    for train in [
+        "x",
+        "y",
+        "train.csv",
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+    ] {
         std::fs::remove_file(base.join(train)).unwrap();
     }
     for (text, test) in needs_none.iter().zip(&tests) {

@@ -91,7 +91,7 @@ pub struct Cohort {
     /// The share of the cohort whose updates a round needs, in (0, 1]; with fewer the model stays as it was.
     /// Default 0.5.
     pub quorum: f64,
-    /// Seconds after which a round goes on without those who have not answered, at least 0.001. Default 600.
+    /// Seconds after which a round goes on without those who have not answered, 0.001 to ten years. Default 600.
     pub deadline_seconds: f64,
 }
 
@@ -154,11 +154,11 @@ pub struct Network {
     /// Clients that must have joined before the first round. Default: all `clients`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_with: Option<usize>,
-    /// Seconds that the run waits for enough clients before it gives up, at least 0.001. Default 3600.
+    /// Seconds that the run waits for enough clients before it gives up, 0.001 to ten years. Default 3600.
     pub wait_seconds: f64,
-    /// Seconds that a connection may take to be made, at least 0.001. Default 10.
+    /// Seconds that a connection may take to be made, 0.001 to ten years. Default 10.
     pub connect_seconds: f64,
-    /// Seconds of silence after which the other side counts as gone, at least 1. Default 30.
+    /// Seconds of silence after which the other side counts as gone, 1 to ten years. Default 30.
     pub idle_seconds: f64,
 }
 

@@ -117,11 +117,10 @@ impl FromStr for Override {
 }
 
 /// Keys that say what the other keys of their table can be.
-const KINDS: [&str; 3] = ["kind", "source", "preset"];
+const KINDS: [&str; 2] = ["kind", "source"];
 
 impl Override {
-    /// Sets the key. With `anew`, a table whose kind changes loses its other keys, which went with the old kind.
-    fn apply(&self, table: &mut Table, anew: bool) -> Result<(), DescriptionError> {
+    fn apply(&self, table: &mut Table) -> Result<(), DescriptionError> {
         let [path @ .., last] = self.path.as_slice() else {
             return Ok(());
         };
@@ -133,12 +132,23 @@ impl Override {
                 reason: format!("`{key}` is a value, not a table"),
             })?;
         }
-        let before = at.get(last);
-        if anew && KINDS.contains(&last.as_str()) && before != Some(&self.value) {
-            at.clear();
+        if last == "preset" {
+            at.remove("layers");
         }
         at.insert(last.clone(), self.value.clone());
         Ok(())
+    }
+
+    /// Whether it gives the table at `path` another kind.
+    fn is_kind_of(&self, path: &str) -> bool {
+        let [table @ .., last] = self.path.as_slice() else {
+            return false;
+        };
+        KINDS.contains(&last.as_str()) && table.join(".") == path
+    }
+
+    fn is_at(&self, path: &str, key: &str) -> bool {
+        self.path.join(".") == format!("{path}.{key}")
     }
 }
 
@@ -164,13 +174,36 @@ impl Description {
             origin: origin.into(),
             error: Box::new(error),
         })?;
-        let mut anew = table.clone();
         for change in overrides {
-            change.apply(&mut table, false)?;
-            change.apply(&mut anew, true)?;
+            change.apply(&mut table)?;
         }
-        // Keys that went with another kind are in the way only where they are not known.
-        let description = deserialize(table, origin).or_else(|error| deserialize(anew, origin).map_err(|_| error))?;
+        let description: Self = loop {
+            let error = match serde_path_to_error::deserialize(Value::Table(table.clone())) {
+                Ok(description) => break description,
+                Err(error) => error,
+            };
+            let (path, message) = (error.path().to_string(), error.into_inner().message().to_owned());
+            // Where another kind was set, the keys that only the old one knows go; those that were set stay, and are
+            // errors.
+            let unknown = message
+                .strip_prefix("unknown field `")
+                .and_then(|rest| rest.split('`').next());
+            let leftover = unknown.filter(|key| {
+                overrides.iter().any(|change| change.is_kind_of(&path))
+                    && !overrides.iter().any(|change| change.is_at(&path, key))
+            });
+            if leftover.is_none_or(|key| remove(&mut table, &path, key).is_none()) {
+                let at = match path.as_str() {
+                    "." => String::new(),
+                    path => format!("{path}: "),
+                };
+                return Err(DescriptionError::Key {
+                    origin: origin.into(),
+                    at,
+                    message: with_nearest(&message),
+                });
+            }
+        };
         let problems = description.problems();
         match problems.is_empty() {
             true => Ok(description),
@@ -188,21 +221,12 @@ impl Description {
     }
 }
 
-fn deserialize(table: Table, origin: &str) -> Result<Description, DescriptionError> {
-    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
-        let path = error.path().to_string();
-        let at = if path == "." {
-            String::new()
-        } else {
-            format!("{path}: ")
-        };
-        let message = with_nearest(error.into_inner().message());
-        DescriptionError::Key {
-            origin: origin.into(),
-            at,
-            message,
-        }
-    })
+/// Removes a key from the table at a dotted path.
+fn remove(table: &mut Table, path: &str, key: &str) -> Option<Value> {
+    let table = path
+        .split('.')
+        .try_fold(table, |table, key| table.get_mut(key)?.as_table_mut());
+    table?.remove(key)
 }
 
 /// The most bytes of a description's file.

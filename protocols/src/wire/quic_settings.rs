@@ -45,11 +45,9 @@ impl Default for Limits {
 
 impl From<&Network> for Limits {
     fn from(network: &Network) -> Self {
-        // What is too long to be counted is refused, by name, when it is put to use.
-        let seconds = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Self {
-            connect: seconds(network.connect_seconds),
-            idle: seconds(network.idle_seconds),
+            connect: Duration::from_secs_f64(network.connect_seconds),
+            idle: Duration::from_secs_f64(network.idle_seconds),
         }
     }
 }

@@ -62,6 +62,9 @@ pub(super) fn rounds(records: &[RoundRecord]) -> Markup {
 fn remarks(record: &RoundRecord) -> Markup {
     html! {
         @for (reason, count) in &record.failed { span.tag.failed { (count) " × " (reason) } " " }
+        @for (reason, count) in &record.evaluation_failed {
+            span.tag.failed { (count) " × " (reason) " (evaluation)" } " "
+        }
         @for (reason, count) in &record.stray { span.tag { (count) " × " (reason) } " " }
         @match &record.note {
             Some(note) => (note),
@@ -79,7 +82,9 @@ pub(super) fn failures(records: &[RoundRecord]) -> Markup {
             .flat_map(|record| record.failures.iter().map(move |failure| (record.round, failure)))
     };
     let listed = all().count();
-    let failed: usize = records.iter().flat_map(|record| record.failed.values()).sum();
+    let counts =
+        |record: &RoundRecord| -> usize { record.failed.values().chain(record.evaluation_failed.values()).sum() };
+    let failed: usize = records.iter().map(counts).sum();
     if listed == 0 {
         return html! {};
     }
