@@ -24,9 +24,7 @@ impl Failure {
             error: error.into(),
         }
     }
-}
 
-impl Failure {
     /// The run went through its rounds, but none of them moved the model.
     pub(crate) fn nothing_applied() -> Self {
         Self {

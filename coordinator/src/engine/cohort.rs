@@ -89,6 +89,19 @@ impl<Answer> Cohort<Answer> {
         self.members.get_mut(at)
     }
 
+    /// Whether an answer of `name` for `round` is awaited, when it is round `now`.
+    pub(super) fn awaits(&mut self, name: &ClientName, round: u32, now: u32) -> Result<&mut Member<Answer>, Rejection> {
+        match self.member(name) {
+            _ if round != now => Err(Rejection::WrongRound { update: round, now }),
+            None => Err(Rejection::NotSelected),
+            Some(member) => match member.status {
+                Status::Asked => Ok(member),
+                Status::Failed => Err(Rejection::GivenUp),
+                _ => Err(Rejection::Duplicate),
+            },
+        }
+    }
+
     /// Gives a member up that has not answered yet. Says whether it was there and had not.
     pub(super) fn give_up(&mut self, name: &ClientName) -> bool {
         let open = self.member(name).filter(|member| member.is_open());

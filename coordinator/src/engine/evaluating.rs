@@ -76,27 +76,21 @@ impl Evaluating {
         round: u32,
         evaluation: Evaluation,
     ) -> Result<(), Rejection> {
-        let now = self.record.round;
-        let verdict = match self.cohort.member(client) {
-            _ if round != now => Err(Rejection::WrongRound { update: round, now }),
-            None => Err(Rejection::NotSelected),
-            Some(member) if matches!(member.status, Status::Asked) => {
-                if evaluation.is_possible() {
-                    member.status = Status::Held(evaluation);
-                    return Ok(());
-                }
-                let reason = Rejection::ImpossibleReport("more right answers than examples, or no finite loss".into());
-                member.status = Status::Failed;
-                self.record.fail_to_evaluate(client, &reason);
+        let member = match self.cohort.awaits(client, round, self.record.round) {
+            Ok(member) => member,
+            Err(reason) => {
+                self.record.turn_down(&reason);
                 return Err(reason);
             }
-            Some(member) if matches!(member.status, Status::Failed) => Err(Rejection::GivenUp),
-            Some(_) => Err(Rejection::Duplicate),
         };
-        if let Err(reason) = &verdict {
-            self.record.turn_down(reason);
+        if evaluation.is_possible() {
+            member.status = Status::Held(evaluation);
+            return Ok(());
         }
-        verdict
+        let reason = Rejection::ImpossibleReport("more right answers than examples, or no finite loss".into());
+        member.status = Status::Failed;
+        self.record.fail_to_evaluate(client, &reason);
+        Err(reason)
     }
 
     /// Nothing more is expected of a client.
@@ -108,13 +102,9 @@ impl Evaluating {
 
     /// An update that comes when the training is over.
     pub(super) fn offered(&mut self, client: &ClientName, round: u32) -> Rejection {
-        let now = self.record.round;
-        let reason = match self.trained.member(client) {
-            _ if round != now => Rejection::WrongRound { update: round, now },
-            None => Rejection::NotSelected,
-            Some(member) if matches!(member.status, Status::Failed) => Rejection::GivenUp,
-            Some(_) => Rejection::Duplicate,
-        };
+        // Nobody is awaited in a cohort whose training is over.
+        let awaited = self.trained.awaits(client, round, self.record.round);
+        let reason = awaited.err().unwrap_or(Rejection::Duplicate);
         self.record.turn_down(&reason);
         reason
     }

@@ -72,19 +72,7 @@ impl Training {
         sections: &[SectionHeader],
         bytes: u64,
     ) -> Result<(), Rejection> {
-        let now = self.record.round;
-        let member = match self.cohort.member(client) {
-            _ if round != now => Err(Rejection::WrongRound { update: round, now }),
-            None => Err(Rejection::NotSelected),
-            Some(Member {
-                status: Status::Asked, ..
-            }) => Ok(()),
-            Some(Member {
-                status: Status::Failed, ..
-            }) => Err(Rejection::GivenUp),
-            Some(_) => Err(Rejection::Duplicate),
-        };
-        if let Err(reason) = member {
+        if let Err(reason) = self.cohort.awaits(client, round, self.record.round) {
             self.record.turn_down(&reason);
             return Err(reason);
         }
