@@ -134,14 +134,19 @@ impl Local<'_> {
         let inputs = gathered.gather(dataset, batch)?;
         let outputs = network.forward(&inputs, &mut Mode::Train(&mut self.random))?;
         let loss = self.training.loss.evaluate(&outputs, gathered.targets(dataset))?;
-        network.zero_gradient();
-        network.backward(&loss.gradient)?;
-        network.update(|parameters, gradient| {
-            if let Some(correct) = correction {
-                correct(parameters, gradient);
+        match (correction, optimiser.plain()) {
+            (None, Some(rate)) => network.descend(&loss.gradient, rate)?,
+            (correction, _) => {
+                network.zero_gradient();
+                network.backward(&loss.gradient)?;
+                network.update(|parameters, gradient| {
+                    if let Some(correct) = correction {
+                        correct(parameters, gradient);
+                    }
+                    optimiser.step(parameters, gradient);
+                });
             }
-            optimiser.step(parameters, gradient);
-        });
+        }
         Ok(loss.sum)
     }
 }

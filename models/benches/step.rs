@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Loss, Mode, Network, Optimiser, OptimiserDescription, Preset, Targets, Weights};
+use selvedge_models::{Loss, Mode, Network, Preset, Targets, Weights};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -21,20 +21,16 @@ fn steps(criterion: &mut Criterion) {
             network
                 .load(&Weights::initial(&description, &mut rng).unwrap())
                 .unwrap();
-            let count = network.layout().parameter_count();
-            let mut optimiser = Optimiser::new(&OptimiserDescription::sgd(0.01), count).unwrap();
             let pixels: Vec<f32> = (0..batch * 784).map(|_| rng.random()).collect();
             let input = Tensor::from_vec(pixels, (batch, 1, 28, 28), &Device::Cpu).unwrap();
             let classes: Vec<u32> = (0..batch).map(|_| rng.random_range(0..10)).collect();
             criterion.bench_function(&format!("{name}, batch {batch}"), |bencher| {
                 bencher.iter(|| {
-                    network.zero_gradient();
                     let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
                     let loss = Loss::CrossEntropy
                         .evaluate(&output, Targets::Classes(&classes))
                         .unwrap();
-                    network.backward(&loss.gradient).unwrap();
-                    network.update(|parameters, gradient| optimiser.step(parameters, gradient));
+                    network.descend(&loss.gradient, 0.01).unwrap();
                 });
             });
         }

@@ -74,6 +74,25 @@ impl<'a> Sink<'a> {
     }
 }
 
+/// What a step of plain gradient descent moves, and by how much.
+pub(crate) struct Descent<'a> {
+    pub(crate) parameters: &'a mut [f32],
+    /// Scratch as long as the parameters, for a gradient that is written out.
+    pub(crate) gradient: &'a mut [f32],
+    /// The step size.
+    pub(crate) rate: f32,
+}
+
+impl Descent<'_> {
+    fn of(&mut self, stage: &Stage) -> Descent<'_> {
+        Descent {
+            parameters: &mut self.parameters[stage.parameters.clone()],
+            gradient: &mut self.gradient[stage.parameters.clone()],
+            rate: self.rate,
+        }
+    }
+}
+
 /// Live layers, each taking what the one before gives.
 pub(crate) struct Chain {
     stages: Vec<Stage>,
@@ -244,7 +263,40 @@ impl Chain {
         mut sink: Sink<'_>,
         input: &[f32],
         output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        self.walk_back(
+            input,
+            output_gradient,
+            input_gradient,
+            |stage, input, output, above, below| {
+                let sink = sink.of(stage);
+                stage.live.backward(sink, input, output, above, below)
+            },
+        )
+    }
+
+    /// [`backward`](Self::backward), with a step of plain gradient descent by each layer as soon as it has its gradient.
+    pub(crate) fn descend(
+        &mut self,
+        mut descent: Descent<'_>,
+        input: &[f32],
+        output_gradient: &[f32],
+    ) -> Result<(), ModelError> {
+        self.walk_back(input, output_gradient, None, |stage, input, output, above, below| {
+            let descent = descent.of(stage);
+            stage.live.descend(descent, input, output, above, below)
+        })
+    }
+
+    /// Takes the gradient from above through the stages, last to first: `visit` gets a stage's input and output, the
+    /// gradient at its output, and where to write that at its input.
+    fn walk_back(
+        &mut self,
+        input: &[f32],
+        output_gradient: &[f32],
         mut input_gradient: Option<&mut [f32]>,
+        mut visit: impl FnMut(&mut Stage, &[f32], &[f32], &[f32], Option<&mut [f32]>) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let trained = |stage: &Stage| !stage.parameters.is_empty();
         let first = match input_gradient {
@@ -263,13 +315,8 @@ impl Chain {
             } else {
                 input_gradient.take()
             };
-            stage.live.backward(
-                sink.of(stage),
-                stage_input,
-                &output[0],
-                if last { output_gradient } else { above },
-                wanted,
-            )?;
+            let stage_above = if last { output_gradient } else { &*above };
+            visit(stage, stage_input, &output[0], stage_above, wanted)?;
             std::mem::swap(above, below);
         }
         Ok(())

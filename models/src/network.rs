@@ -6,9 +6,10 @@ use candle_core::{DType, Device, Storage, Tensor};
 use rand_chacha::ChaCha8Rng;
 
 use crate::{
-    chain::{Chain, Sink, Values},
+    chain::{Chain, Descent, Sink, Values},
     description::{Built, ModelDescription},
     error::ModelError,
+    kernels::descent::descend,
     layout::Layout,
     tape::{Tape, tensors},
     weights::Weights,
@@ -190,17 +191,9 @@ impl Network {
     }
 
     fn differentiate(&mut self, output_gradient: &Tensor, to_input: bool) -> Result<Option<Tensor>, ModelError> {
-        let above = output_gradient
-            .to_device(&self.device)?
-            .to_dtype(DType::F32)?
-            .contiguous()?;
-        let fits = |expected| match above.elem_count() {
-            given if given == expected => Ok(()),
-            given => Err(ModelError::OutputGradient { expected, given }),
-        };
         match &self.way {
             Way::Kernels(Some(input)) => {
-                fits(self.chain.output().len())?;
+                let above = self.above(output_gradient, self.chain.output().len())?;
                 let mut below = to_input.then(|| vec![0.0; input.elem_count()]);
                 let sink = Sink {
                     parameters: &self.parameters,
@@ -218,13 +211,50 @@ impl Network {
                     .transpose()?)
             }
             Way::Definitions(Some(tape)) => {
-                fits(tape.output().elem_count())?;
-                let above = above.reshape(tape.output().shape())?;
+                let above = self
+                    .above(output_gradient, tape.output().elem_count())?
+                    .reshape(tape.output().shape())?;
                 begin(&mut self.begun, &mut self.gradient);
                 Ok(Some(tape.backward(&above, &mut self.gradient)?.input))
             }
             Way::Kernels(None) | Way::Definitions(None) => Err(ModelError::NothingToDifferentiate),
         }
+    }
+
+    /// A gradient from above, as the layers take it.
+    fn above(&self, output_gradient: &Tensor, expected: usize) -> Result<Tensor, ModelError> {
+        match output_gradient.elem_count() {
+            given if given == expected => {}
+            given => return Err(ModelError::OutputGradient { expected, given }),
+        }
+        let above = output_gradient.to_device(&self.device)?.to_dtype(DType::F32)?;
+        Ok(above.contiguous()?)
+    }
+
+    /// The vector-Jacobian product of the last forward and a step of plain gradient descent by it: to the bit what
+    /// [`zero_gradient`](Self::zero_gradient), [`backward`](Self::backward) and a step of plain
+    /// [SGD](crate::OptimiserDescription::Sgd) make, without writing all of the gradient. No gradient is kept.
+    ///
+    /// # Errors
+    /// As for [`backward`](Self::backward).
+    pub fn descend(&mut self, output_gradient: &Tensor, learning_rate: f32) -> Result<(), ModelError> {
+        let Way::Kernels(Some(input)) = &self.way else {
+            self.zero_gradient();
+            self.backward(output_gradient)?;
+            self.update(|parameters, gradient| descend(parameters, gradient, learning_rate));
+            self.zero_gradient();
+            return Ok(());
+        };
+        let above = self.above(output_gradient, self.chain.output().len())?;
+        self.begun = false;
+        let descent = Descent {
+            parameters: &mut self.parameters,
+            gradient: &mut self.gradient,
+            rate: learning_rate,
+        };
+        on_slice(input, |input| {
+            on_slice(&above, |above| self.chain.descend(descent, input, above))
+        })??
     }
 
     /// Forgets the gradient summed so far.

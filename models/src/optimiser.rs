@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::ModelError;
+use crate::{error::ModelError, kernels::descent::descend};
 
 /// An optimiser and its settings, `kind = "sgd"` and so on. Defaults are PyTorch's.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -179,6 +179,20 @@ impl Optimiser {
         })
     }
 
+    /// The learning rate, where a step is that times the gradient and nothing else: what
+    /// [`Network::descend`](crate::Network::descend) makes too, and faster.
+    pub fn plain(&self) -> Option<f32> {
+        match self.description {
+            OptimiserDescription::Sgd {
+                learning_rate,
+                momentum: 0.0,
+                weight_decay: 0.0,
+                ..
+            } => Some(learning_rate as f32),
+            _ => None,
+        }
+    }
+
     /// Moves the parameters one step down the gradient. Both are as long as the optimiser was made for.
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32]) {
         self.steps = self.steps.saturating_add(1);
@@ -189,6 +203,9 @@ impl Optimiser {
                 nesterov,
                 weight_decay,
             } => {
+                if let Some(rate) = self.plain() {
+                    return descend(parameters, gradient, rate);
+                }
                 let (rate, momentum) = (learning_rate as f32, momentum as f32);
                 let decay = weight_decay as f32;
                 let values = parameters.iter_mut().zip(gradient);

@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor, Var};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{
-    Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Targets, Weights,
+    Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Preset, Targets, Weights,
 };
 
 fn close(one: &[f32], other: &[f32]) {
@@ -205,4 +205,46 @@ fn a_small_network_learns_exclusive_or() {
     let score = Loss::CrossEntropy.score(&output, targets).unwrap();
     assert_eq!(score.correct, 4);
     assert!(score.sum < 0.2, "{}", score.sum);
+}
+
+type New = fn(&ModelDescription, &Device) -> Result<Network, ModelError>;
+
+#[test]
+fn descending_at_once_is_a_step_of_plain_sgd_to_the_bit() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for (preset, shape) in [
+        (Preset::Mlp, vec![1, 9, 9]),
+        (Preset::LeNet5, vec![1, 16, 16]),
+        (Preset::ResNet8, vec![3, 8, 8]),
+    ] {
+        let description = preset.describe(&shape, 7);
+        // The last is too large for the products of few terms.
+        for examples in [1, 10, 70] {
+            let input = Tensor::rand(0f32, 1.0, [&[examples], shape.as_slice()].concat(), &Device::Cpu).unwrap();
+            let classes: Vec<u32> = (0..examples as u32).map(|example| example % 7).collect();
+            let start = Weights::initial(&description, &mut rng).unwrap();
+            for new in [Network::new as New, Network::by_definition] {
+                let live = || {
+                    let mut network = new(&description, &Device::Cpu).unwrap();
+                    network.load(&start).unwrap();
+                    network
+                };
+                let (mut step, mut descent) = (live(), live());
+                let mut optimiser = Optimiser::new(&OptimiserDescription::sgd(0.1), start.parameters.len()).unwrap();
+                for _ in 0..3 {
+                    let output = step.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+                    let loss = Loss::CrossEntropy
+                        .evaluate(&output, Targets::Classes(&classes))
+                        .unwrap();
+                    step.zero_gradient();
+                    step.backward(&loss.gradient).unwrap();
+                    step.update(|parameters, gradient| optimiser.step(parameters, gradient));
+                    descent.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+                    descent.descend(&loss.gradient, optimiser.plain().unwrap()).unwrap();
+                }
+                assert_ne!(step.parameters(), start.parameters);
+                assert_eq!(step.parameters(), descent.parameters());
+            }
+        }
+    }
 }

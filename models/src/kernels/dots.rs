@@ -10,8 +10,7 @@ use super::matrix::{Matrix, MatrixMut};
 /// Up to so many rows on the left, this is faster than a general product.
 const FEW: usize = 64;
 
-/// Rows of weights, and of inputs, that are worked on together: their sums fill the vector registers.
-const WEIGHTS: usize = 4;
+/// Rows of inputs that are worked on together.
 const INPUTS: usize = 5;
 
 /// Writes `out[i][j]`, the product of row `i` of `inputs` with row `j` of `weights`, both rows of `length` values.
@@ -43,12 +42,25 @@ impl WithSimd for Products<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        // The sums of a few rows of weights with a few of inputs fill the vector registers.
+        if S::REGISTER_COUNT < 32 {
+            self.by::<S, 2>(simd);
+        } else {
+            self.by::<S, 4>(simd);
+        }
+    }
+}
+
+impl Products<'_> {
+    /// Takes `W` rows of weights together.
+    #[inline(always)]
+    fn by<S: Simd, const W: usize>(self, simd: S) {
         let columns = self.weights.len() / self.length;
-        let block = WEIGHTS * self.length;
-        for (first_column, weights) in (0..).step_by(WEIGHTS).zip(self.weights.chunks(block)) {
+        let block = W * self.length;
+        for (first_column, weights) in (0..).step_by(W).zip(self.weights.chunks(block)) {
             let block = INPUTS * self.length;
             for (first_row, inputs) in (0..).step_by(INPUTS).zip(self.inputs.chunks(block)) {
-                let sums = tile(simd, rows(weights, self.length), rows(inputs, self.length));
+                let sums = tile::<S, W>(simd, rows(weights, self.length), rows(inputs, self.length));
                 let column_count = weights.len() / self.length;
                 for (row, sums) in (first_row..).zip(sums).take(inputs.len() / self.length) {
                     let start = row * columns + first_column;
@@ -74,32 +86,32 @@ fn rows<const N: usize>(block: &[f32], length: usize) -> [&[f32]; N] {
 /// The products of each input with each weight.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)]
-fn tile<S: Simd>(simd: S, weights: [&[f32]; WEIGHTS], inputs: [&[f32]; INPUTS]) -> [[f32; WEIGHTS]; INPUTS] {
+fn tile<S: Simd, const W: usize>(simd: S, weights: [&[f32]; W], inputs: [&[f32]; INPUTS]) -> [[f32; W]; INPUTS] {
     // Loops over indices, not closures: what is not inlined here is compiled without the vector instructions.
     let (whole, _) = S::as_simd_f32s(weights[0]);
     let vectors = whole.len();
-    let mut weight_vectors = [whole; WEIGHTS];
+    let mut weight_vectors = [whole; W];
     let mut input_vectors = [whole; INPUTS];
-    for row in 0..WEIGHTS {
+    for row in 0..W {
         weight_vectors[row] = &S::as_simd_f32s(weights[row]).0[..vectors];
     }
     for row in 0..INPUTS {
         input_vectors[row] = &S::as_simd_f32s(inputs[row]).0[..vectors];
     }
-    let mut sums = [[simd.splat_f32s(0.0); WEIGHTS]; INPUTS];
+    let mut sums = [[simd.splat_f32s(0.0); W]; INPUTS];
     for index in 0..vectors {
         for input in 0..INPUTS {
             let value = input_vectors[input][index];
-            for weight in 0..WEIGHTS {
+            for weight in 0..W {
                 let sum = &mut sums[input][weight];
                 *sum = simd.mul_add_f32s(weight_vectors[weight][index], value, *sum);
             }
         }
     }
-    let mut products = [[0.0; WEIGHTS]; INPUTS];
+    let mut products = [[0.0; W]; INPUTS];
     let done = size_of_val(whole) / size_of::<f32>();
     for input in 0..INPUTS {
-        for weight in 0..WEIGHTS {
+        for weight in 0..W {
             let mut product = simd.reduce_sum_f32s(sums[input][weight]);
             for index in done..weights[weight].len() {
                 product += inputs[input][index] * weights[weight][index];

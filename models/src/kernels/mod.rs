@@ -2,8 +2,13 @@
 //!
 //! Everything here runs on one thread: parallelism is across clients.
 
+pub(crate) mod convolution;
+pub(crate) mod descent;
 pub(crate) mod dots;
 pub(crate) mod matrix;
+mod panels;
 pub(crate) mod patches;
 pub(crate) mod pooling;
 pub(crate) mod sums;
+pub(crate) mod thin;
+mod tile;

@@ -1,4 +1,4 @@
-//! The patches a convolution looks at, gathered into the columns of a matrix, and scattered back.
+//! The patches of an image that a window looks at.
 
 /// Which patches of an image a square window visits.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -12,9 +12,6 @@ pub(crate) struct Patches {
     pub(crate) out_height: usize,
     pub(crate) out_width: usize,
 }
-
-/// Values copied at a time; buffers have room for one copy beyond their end.
-const COPY: usize = 16;
 
 impl Patches {
     /// Values of one image.
@@ -32,13 +29,8 @@ impl Patches {
         self.channels * self.kernel * self.kernel
     }
 
-    /// Whether the matrix of patches is the image itself.
-    fn is_image(&self) -> bool {
-        self.kernel == 1 && self.stride == 1 && self.padding == 0
-    }
-
     /// Width and height of an image with its padding.
-    fn padded(&self) -> (usize, usize) {
+    pub(super) fn padded(&self) -> (usize, usize) {
         (self.width + 2 * self.padding, self.height + 2 * self.padding)
     }
 
@@ -54,7 +46,7 @@ impl Patches {
     }
 
     /// The first pixels, in a padded image, under each of the window's pixels.
-    fn window(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn window(&self) -> impl Iterator<Item = usize> + use<> {
         let (width, height) = self.padded();
         let kernel = self.kernel;
         let channels = (0..self.channels).map(move |channel| channel * height * width);
@@ -65,133 +57,93 @@ impl Patches {
     }
 }
 
-/// Scratch space in which the patches of one image after another are laid out.
+/// Scratch space in which patches are brought back to where they came from.
 #[derive(Default)]
 pub(crate) struct Columns {
     /// An image with its padding.
     padded: Vec<f32>,
-    /// The `patch x places` matrix, and room for one copy.
+    /// The `patch x places` matrix of its patches.
     columns: Vec<f32>,
 }
 
 impl Columns {
-    /// The `patch x places` matrix of an image's patches; what lies in the padding is 0.
-    pub(crate) fn gather<'a>(&'a mut self, patches: &Patches, image: &'a [f32]) -> &'a [f32] {
-        if patches.is_image() {
-            return image;
-        }
-        self.prepare(patches);
-        let rows = patches.rows().zip(image.chunks_exact(patches.width));
-        for (first, row) in rows {
-            self.padded[first..first + patches.width].copy_from_slice(row);
-        }
-        let (row_stride, out_width) = (patches.stride * patches.padded().0, patches.out_width);
-        let mut at = 0;
-        for first in patches.window() {
-            for row in 0..patches.out_height {
-                let from = &self.padded[first + row * row_stride..];
-                let into = &mut self.columns[at..];
-                if patches.stride == 1 {
-                    copy(from, into, out_width);
-                } else {
-                    let from = from.iter().step_by(patches.stride);
-                    for (value, pixel) in into[..out_width].iter_mut().zip(from) {
-                        *value = *pixel;
-                    }
-                }
-                at += out_width;
-            }
-        }
-        &self.columns[..at]
-    }
-
-    /// Adds each value of the `patch x places` matrix that `fill` writes to the pixel it came from: the transpose of
-    /// [`gather`](Self::gather). Writes the whole of `image`.
+    /// Writes `image`: the sum, for each of its pixels, of the values that come from it in the `patch x places` matrix
+    /// that `fill` writes.
     pub(crate) fn scatter(&mut self, patches: &Patches, image: &mut [f32], fill: impl FnOnce(&mut [f32])) {
-        if patches.is_image() {
-            return fill(image);
-        }
-        self.prepare(patches);
-        let size = patches.patch() * patches.places();
-        fill(&mut self.columns[..size]);
-        self.padded.fill(0.0);
-        let (row_stride, out_width) = (patches.stride * patches.padded().0, patches.out_width);
-        let mut rows = self.columns[..size].chunks_exact(out_width);
+        let (width, height) = patches.padded();
+        self.columns.resize(patches.patch() * patches.places(), 0.0);
+        fill(&mut self.columns);
+        self.padded.clear();
+        self.padded.resize(patches.channels * height * width, 0.0);
+        let mut rows = self.columns.chunks_exact(patches.out_width);
         for first in patches.window() {
             for (row, from) in rows.by_ref().take(patches.out_height).enumerate() {
-                let into = &mut self.padded[first + row * row_stride..];
-                if patches.stride == 1 {
-                    for (pixel, value) in into[..out_width].iter_mut().zip(from) {
-                        *pixel += value;
-                    }
-                } else {
-                    for (pixel, value) in into.iter_mut().step_by(patches.stride).zip(from) {
-                        *pixel += value;
-                    }
+                let into = &mut self.padded[first + row * patches.stride * width..];
+                for (pixel, value) in into.iter_mut().step_by(patches.stride).zip(from) {
+                    *pixel += value;
                 }
             }
         }
         for (first, row) in patches.rows().zip(image.chunks_exact_mut(patches.width)) {
             row.copy_from_slice(&self.padded[first..first + patches.width]);
         }
-        self.padded.fill(0.0);
-    }
-
-    /// Makes the buffers as large as needed, the padding 0.
-    fn prepare(&mut self, patches: &Patches) {
-        let (width, height) = patches.padded();
-        self.padded.resize(patches.channels * height * width + COPY, 0.0);
-        self.columns.resize(patches.patch() * patches.places() + COPY, 0.0);
-    }
-}
-
-/// Copies `count` values, and up to `COPY - 1` more that come to lie where the next copy goes.
-fn copy(from: &[f32], into: &mut [f32], count: usize) {
-    for start in (0..count).step_by(COPY) {
-        let block = into[start..].first_chunk_mut::<COPY>();
-        if let (Some(into), Some(from)) = (block, from[start..].first_chunk()) {
-            *into = *from;
-        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Windows of all kinds on images of all kinds.
+    pub(in crate::kernels) fn any(strides: std::ops::Range<usize>) -> impl Strategy<Value = Patches> {
+        let image = (1usize..4, 1usize..40, 1usize..40);
+        let window = (1usize..6, strides, 0usize..5);
+        (image, window).prop_filter_map(
+            "the window fits",
+            |((channels, height, width), (kernel, stride, padding))| {
+                let padding = padding.min(kernel - 1);
+                let places = |side: usize| Some((side + 2 * padding).checked_sub(kernel)? / stride + 1);
+                Some(Patches {
+                    channels,
+                    height,
+                    width,
+                    kernel,
+                    stride,
+                    padding,
+                    out_height: places(height)?,
+                    out_width: places(width)?,
+                })
+            },
+        )
+    }
+
+    /// Which value of the image lies under a pixel of the patch at a place, if not the padding.
+    pub(in crate::kernels) fn under(patches: &Patches, pixel: usize, place: usize) -> Option<usize> {
+        let kernel = patches.kernel;
+        let (channel, within) = (pixel / (kernel * kernel), pixel % (kernel * kernel));
+        let y = (place / patches.out_width * patches.stride + within / kernel).checked_sub(patches.padding)?;
+        let x = (place % patches.out_width * patches.stride + within % kernel).checked_sub(patches.padding)?;
+        (y < patches.height && x < patches.width).then_some((channel * patches.height + y) * patches.width + x)
+    }
+
     proptest! {
-        /// <gather(image), columns> = <image, scatter(columns)>, for every window.
         #[test]
-        fn scattering_is_the_transpose_of_gathering(
-            (channels, height, width) in (1usize..3, 1usize..40, 1usize..40),
-            (kernel, stride, padding) in (1usize..6, 1usize..4, 0usize..5),
-            seed in 1usize..1000,
-        ) {
-            let padding = padding.min(kernel - 1);
-            prop_assume!(height + 2 * padding >= kernel && width + 2 * padding >= kernel);
-            let out = |side: usize| (side + 2 * padding - kernel) / stride + 1;
-            let (out_height, out_width) = (out(height), out(width));
-            let patches = Patches { channels, height, width, kernel, stride, padding, out_height, out_width };
-            let whole = |index: usize| ((index * seed) % 7) as f32 - 3.0;
-            let image: Vec<f32> = (0..patches.image()).map(whole).collect();
-            let weights: Vec<f32> = (0..patches.patch() * patches.places()).map(|i| whole(i + 1)).collect();
+        fn each_value_is_added_to_the_pixel_it_came_from(patches in any(1..4), seed in 1usize..1000) {
+            let places = patches.places();
+            let columns: Vec<f32> = (0..patches.patch() * places).map(|i| ((i * seed) % 7) as f32 - 3.0).collect();
+            let mut expected = vec![0.0; patches.image()];
+            for (index, value) in columns.iter().enumerate() {
+                if let Some(pixel) = under(&patches, index / places, index % places) {
+                    expected[pixel] += value;
+                }
+            }
+            let mut scattered = vec![f32::NAN; patches.image()];
             let mut scratch = Columns::default();
-            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
-            let mut scattered = vec![f32::NAN; image.len()];
-            scratch.scatter(&patches, &mut scattered, |columns| columns.copy_from_slice(&weights));
-            let gathered = scratch.gather(&patches, &image);
-            prop_assert_eq!(dot(gathered, &weights), dot(&image, &scattered));
-            // The pixel under the middle of the window.
-            let (middle, place) = (patches.patch() / 2, patches.places() / 2);
-            let (channel, within) = (middle / (kernel * kernel), middle % (kernel * kernel));
-            let y = (place / out_width * stride + within / kernel).checked_sub(padding);
-            let x = (place % out_width * stride + within % kernel).checked_sub(padding);
-            let pixel = match (y, x) {
-                (Some(y), Some(x)) if y < height && x < width => image[(channel * height + y) * width + x],
-                _ => 0.0,
-            };
-            prop_assert_eq!(gathered[middle * patches.places() + place], pixel);
+            for _ in 0..2 {
+                scratch.scatter(&patches, &mut scattered, |into| into.copy_from_slice(&columns));
+                prop_assert_eq!(&scattered, &expected);
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The largest value of each window, and where it was.
 
+use pulp::Arch;
+
 use super::patches::Patches;
 
 /// Writes the largest value of each window and its place in its channel's image. Of equals the first wins; a NaN wins
@@ -14,44 +16,57 @@ pub(crate) fn largest(patches: &Patches, input: &[f32], output: &mut [f32], winn
         out_width,
         ..
     } = *patches;
-    let mut rows = output
-        .chunks_exact_mut(out_width)
-        .zip(winners.chunks_exact_mut(out_width));
-    for image in input.chunks_exact(height * width) {
-        for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
-            let first = row * stride * width;
-            if (kernel, stride) == (2, 2) {
-                of_squares(&image[first..first + 2 * width], first, output, winners);
-            } else {
-                of_windows(patches, image, first, output, winners);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let mut rows = output
+                .chunks_exact_mut(out_width)
+                .zip(winners.chunks_exact_mut(out_width));
+            for image in input.chunks_exact(height * width) {
+                for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
+                    let first = row * stride * width;
+                    if (kernel, stride) == (2, 2) {
+                        of_squares(&image[first..first + 2 * width], first, output, winners);
+                    } else {
+                        of_windows(patches, image, first, output, winners);
+                    }
+                }
             }
-        }
-    }
+        },
+    );
 }
 
-/// Takes `value` where it is larger. Compiles to a selection, not a branch: which value wins cannot be predicted.
+/// The winner of a value and one that comes after it, with their places. Compiles to a selection, not a branch: which
+/// of them wins cannot be predicted.
 #[inline(always)]
-fn challenge(best: &mut f32, winner: &mut u32, value: f32, at: usize) {
-    let better = (value > *best) | value.is_nan();
-    *winner = if better { at as u32 } else { *winner };
-    *best = if better { value } else { *best };
+fn larger((best, winner): (f32, u32), (value, at): (f32, u32)) -> (f32, u32) {
+    let is_better = (value > best) | value.is_nan();
+    (
+        if is_better { value } else { best },
+        if is_better { at } else { winner },
+    )
 }
 
 /// A row of windows of 2x2, side by side in two rows of an image that begin at pixel `first`.
+#[inline(always)]
 fn of_squares(image: &[f32], first: usize, output: &mut [f32], winners: &mut [u32]) {
     let width = image.len() / 2;
     let (top, bottom) = image.split_at(width);
-    let squares = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
-    for (place, ((output, winner), (top, bottom))) in output.iter_mut().zip(winners).zip(squares).enumerate() {
-        let at = first + 2 * place;
-        (*output, *winner) = (top[0], at as u32);
-        challenge(output, winner, top[1], at + 1);
-        challenge(output, winner, bottom[0], at + width);
-        challenge(output, winner, bottom[1], at + width + 1);
+    let (top, bottom) = (top.as_chunks::<2>().0, bottom.as_chunks::<2>().0);
+    let (first, below) = (first as u32, (first + width) as u32);
+    // One length for all: then the loop has no bounds to check and fills vectors.
+    let places = output.len();
+    let (top, bottom, winners) = (&top[..places], &bottom[..places], &mut winners[..places]);
+    for place in 0..places {
+        let at = 2 * place as u32;
+        let upper = larger((top[place][0], first + at), (top[place][1], first + at + 1));
+        let lower = larger((bottom[place][0], below + at), (bottom[place][1], below + at + 1));
+        (output[place], winners[place]) = larger(upper, lower);
     }
 }
 
 /// A row of windows, the first of which begins at pixel `first`.
+#[inline(always)]
 fn of_windows(patches: &Patches, image: &[f32], first: usize, output: &mut [f32], winners: &mut [u32]) {
     let (kernel, stride) = (patches.kernel, patches.stride);
     output.fill(f32::NEG_INFINITY);
@@ -62,7 +77,7 @@ fn of_windows(patches: &Patches, image: &[f32], first: usize, output: &mut [f32]
         let start = first + pixel / kernel * patches.width + pixel % kernel;
         for (place, (best, winner)) in output.iter_mut().zip(&mut *winners).enumerate() {
             let at = start + place * stride;
-            challenge(best, winner, image[at], at);
+            (*best, *winner) = larger((*best, *winner), (image[at], at as u32));
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     chain::{Sink, Values},
     error::ModelError,
     kernels::{
+        convolution::Convolution,
         matrix::{Matrix, MatrixMut},
         patches::{Columns, Patches},
         sums,
@@ -61,8 +62,8 @@ impl Description for Conv2d {
         Ok(Built {
             live: Box::new(Live {
                 channels: self.channels,
-                bias: self.bias,
                 patches,
+                convolution: Convolution::default(),
                 columns: Columns::default(),
             }),
             output: Signal { shape, width },
@@ -75,9 +76,8 @@ impl Description for Conv2d {
 
 struct Live {
     channels: usize,
-    bias: bool,
     patches: Patches,
-    /// Scratch: the patches of one image, and in backward their gradient after them.
+    convolution: Convolution,
     columns: Columns,
 }
 
@@ -112,18 +112,8 @@ impl Layer for Live {
         output: &mut [f32],
         _: &mut Mode<'_>,
     ) -> Result<(), ModelError> {
-        let (patch, places) = (self.patches.patch(), self.patches.places());
         let (weight, bias) = values.parameters.split_at(self.weights());
-        let weight = Matrix::new(weight, self.channels, patch);
-        let images = input.chunks_exact(self.patches.image());
-        for (image, output) in images.zip(output.chunks_exact_mut(self.channels * places)) {
-            for (row, bias) in output.chunks_exact_mut(places).zip(bias) {
-                row.fill(*bias);
-            }
-            let columns = Matrix::new(self.columns.gather(&self.patches, image), patch, places);
-            let keep = if self.bias { 1.0 } else { 0.0 };
-            MatrixMut::new(output, self.channels, places).product(keep, 1.0, weight, columns);
-        }
+        self.convolution.forward(&self.patches, input, weight, bias, output);
         Ok(())
     }
 
@@ -133,32 +123,41 @@ impl Layer for Live {
         input: &[f32],
         _: &[f32],
         output_gradient: &[f32],
-        mut input_gradient: Option<&mut [f32]>,
+        input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
-        let (patch, places) = (self.patches.patch(), self.patches.places());
         let (weight_sink, bias_sink) = sink.split_at(self.weights());
-        let weight = Matrix::new(weight_sink.parameters, self.channels, patch);
-        let mut keep = weight_sink.keep;
-        let weight_gradient = weight_sink.gradient;
         let bias_gradient = bias_sink.begun();
-        let (image, output) = (self.patches.image(), self.channels * places);
-        for (index, above) in output_gradient.chunks_exact(output).enumerate() {
-            let pixels = index * image..(index + 1) * image;
+        let places = self.patches.places();
+        for above in output_gradient.chunks_exact(self.channels * places) {
             for (sum, row) in bias_gradient.iter_mut().zip(above.chunks_exact(places)) {
                 *sum += sums::sum(row);
             }
-            let above = Matrix::new(above, self.channels, places);
-            let columns = self.columns.gather(&self.patches, &input[pixels.clone()]);
-            let columns = Matrix::new(columns, patch, places).transposed();
-            let gradient = MatrixMut::new(weight_gradient, self.channels, patch);
-            gradient.product(keep, 1.0, above, columns);
-            keep = 1.0;
-            if let Some(gradient) = &mut input_gradient {
-                self.columns.scatter(&self.patches, &mut gradient[pixels], |columns| {
-                    let columns = MatrixMut::new(columns, patch, places);
-                    columns.product(0.0, 1.0, weight.transposed(), above);
-                });
+        }
+        let weight = weight_sink.parameters;
+        self.convolution.filter_gradient(
+            &self.patches,
+            input,
+            output_gradient,
+            weight_sink.keep,
+            weight_sink.gradient,
+        );
+        match input_gradient {
+            Some(gradient) if self.patches.stride == 1 => {
+                self.convolution
+                    .input_gradient(&self.patches, weight, output_gradient, gradient);
             }
+            Some(gradient) => {
+                let patch = self.patches.patch();
+                let weight = Matrix::new(weight, self.channels, patch).transposed();
+                let above = output_gradient.chunks_exact(self.channels * places);
+                for (image, above) in gradient.chunks_exact_mut(self.patches.image()).zip(above) {
+                    let above = Matrix::new(above, self.channels, places);
+                    self.columns.scatter(&self.patches, image, |columns| {
+                        MatrixMut::new(columns, patch, places).product(0.0, 1.0, weight, above);
+                    });
+                }
+            }
+            None => {}
         }
         Ok(())
     }

@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, uniform_by_inputs};
 use crate::{
-    chain::{Sink, Values},
+    chain::{Descent, Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::{
+        descent::descend,
         dots::products_of_rows,
         matrix::{Matrix, MatrixMut, add_rows},
+        thin::{FEW, Use, thin_product},
     },
     network::Mode,
     width::{Signal, WidthGroups},
@@ -68,16 +70,13 @@ impl Description for Dense {
     }
 }
 
+/// Units whose weights are worked on together.
+const UNITS: usize = 12;
+
 struct Live {
     inputs: usize,
     units: usize,
     bias: bool,
-}
-
-impl Live {
-    fn weights(&self) -> usize {
-        self.inputs * self.units
-    }
 }
 
 impl Layer for Live {
@@ -117,27 +116,81 @@ impl Layer for Live {
         output_gradient: &[f32],
         input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError> {
-        let rows = input.len() / self.inputs;
-        let above = Matrix::new(output_gradient, rows, self.units);
-        if let Some(input_gradient) = input_gradient {
-            let weight = &sink.parameters[..self.weights()];
-            MatrixMut::new(input_gradient, rows, self.inputs).product(
-                0.0,
-                1.0,
-                above,
-                Matrix::new(weight, self.units, self.inputs),
-            );
-        }
+        self.input_gradient(sink.parameters, output_gradient, input_gradient);
         let (weight, bias) = sink.split_at(self.weights());
-        MatrixMut::new(weight.gradient, self.units, self.inputs).product(
-            weight.keep,
-            1.0,
-            above.transposed(),
-            Matrix::new(input, rows, self.inputs),
-        );
+        self.weight_gradient(input, output_gradient, weight.keep, weight.gradient);
         if self.bias {
             add_rows(bias.begun(), output_gradient);
         }
         Ok(())
+    }
+
+    fn descend(
+        &mut self,
+        descent: Descent<'_>,
+        input: &[f32],
+        _: &[f32],
+        output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        self.input_gradient(descent.parameters, output_gradient, input_gradient);
+        let (weight, bias) = descent.parameters.split_at_mut(self.weights());
+        let (weight_gradient, bias_gradient) = descent.gradient.split_at_mut(self.weights());
+        if self.is_few(input) {
+            // The weights' gradient is written nowhere: that would take as long as computing it.
+            let above = |unit, row| output_gradient[row * self.units + unit];
+            thin_product(above, input, self.inputs, Use::Descend(descent.rate), weight);
+        } else {
+            self.weight_gradient(input, output_gradient, 0.0, weight_gradient);
+            descend(weight, weight_gradient, descent.rate);
+        }
+        if self.bias {
+            bias_gradient.fill(0.0);
+            add_rows(bias_gradient, output_gradient);
+            descend(bias, bias_gradient, descent.rate);
+        }
+        Ok(())
+    }
+}
+
+impl Live {
+    fn weights(&self) -> usize {
+        self.inputs * self.units
+    }
+
+    /// Whether the sums over a batch have few terms.
+    fn is_few(&self, input: &[f32]) -> bool {
+        input.len() / self.inputs <= FEW
+    }
+
+    fn input_gradient(&self, parameters: &[f32], output_gradient: &[f32], input_gradient: Option<&mut [f32]>) {
+        if let Some(input_gradient) = input_gradient {
+            let weight = &parameters[..self.weights()];
+            if self.is_few(input_gradient) {
+                // A few units at a time, so that their weights come from a near cache for all rows but the first.
+                for (unit, weight) in (0..).step_by(UNITS).zip(weight.chunks(UNITS * self.inputs)) {
+                    let above = |row, term| output_gradient[row * self.units + unit + term];
+                    let use_ = if unit == 0 { Use::Replace } else { Use::Add };
+                    thin_product(above, weight, self.inputs, use_, input_gradient);
+                }
+                return;
+            }
+            let rows = output_gradient.len() / self.units;
+            let above = Matrix::new(output_gradient, rows, self.units);
+            let weight = Matrix::new(weight, self.units, self.inputs);
+            MatrixMut::new(input_gradient, rows, self.inputs).product(0.0, 1.0, above, weight);
+        }
+    }
+
+    fn weight_gradient(&self, input: &[f32], output_gradient: &[f32], keep: f32, gradient: &mut [f32]) {
+        if self.is_few(input) {
+            let use_ = if keep == 0.0 { Use::Replace } else { Use::Add };
+            let above = |unit, row| output_gradient[row * self.units + unit];
+            return thin_product(above, input, self.inputs, use_, gradient);
+        }
+        let rows = input.len() / self.inputs;
+        let above = Matrix::new(output_gradient, rows, self.units).transposed();
+        let input = Matrix::new(input, rows, self.inputs);
+        MatrixMut::new(gradient, self.units, self.inputs).product(keep, 1.0, above, input);
     }
 }

@@ -32,8 +32,9 @@ pub use residual::Residual;
 use crate::{
     Initial, LARGEST_VALUE,
     candle_module::CandleModule,
-    chain::{Sink, Values},
+    chain::{Descent, Sink, Values},
     error::{LayerProblem, ModelError},
+    kernels::descent::descend,
     network::Mode,
     width::{Axis, Signal, WidthGroups},
 };
@@ -186,6 +187,31 @@ pub(crate) trait Layer: Send {
         output_gradient: &[f32],
         input_gradient: Option<&mut [f32]>,
     ) -> Result<(), ModelError>;
+
+    /// [`backward`](Self::backward), and a step of plain gradient descent: to the bit what backward and
+    /// [`descend`] make.
+    fn descend(
+        &mut self,
+        descent: Descent<'_>,
+        input: &[f32],
+        output: &[f32],
+        output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        let Descent {
+            parameters,
+            gradient,
+            rate,
+        } = descent;
+        let sink = Sink {
+            parameters,
+            gradient,
+            keep: 0.0,
+        };
+        self.backward(sink, input, output, output_gradient, input_gradient)?;
+        descend(parameters, gradient, rate);
+        Ok(())
+    }
 }
 
 /// The product of sizes, if it stays within what one example may hold.

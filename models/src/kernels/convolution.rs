@@ -1,0 +1,382 @@
+//! Convolution forward and backward, for whole batches.
+//!
+//! The places of all images are taken as one long row and cut into panels as wide as a tile. Under each panel the
+//! patches' pixels are gathered, a part of the patch at a time so that they stay in the nearest cache, and multiplied
+//! with the filters at once: the matrix of all patches is never written out.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::{
+    panels::{Padded, Panel},
+    patches::Patches,
+    tile,
+};
+
+/// Values of a panel that are gathered at a time.
+const PANEL: usize = 6144;
+
+/// Panels, and pixels of the patch, that are gathered at a time for the filters' gradient.
+const PANELS: usize = 8;
+const PIXELS: usize = 48;
+
+/// Scratch space for convolutions.
+#[derive(Default)]
+pub(crate) struct Convolution {
+    padded: Padded,
+    /// The filters in the order in which tiles read them.
+    filters: Vec<f32>,
+    /// The gathered patches.
+    panels: Vec<f32>,
+    /// The gradient from above, with channels side by side.
+    above: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+impl Convolution {
+    /// Each filter's products with every patch, and its bias (none: 0): `filters` is a `channels x patch` matrix,
+    /// `output` becomes `[images, channels, places]`.
+    pub(crate) fn forward(
+        &mut self,
+        patches: &Patches,
+        input: &[f32],
+        filters: &[f32],
+        bias: &[f32],
+        output: &mut [f32],
+    ) {
+        let patch = patches.patch();
+        let channels = filters.len() / patch;
+        self.padded.fill(patches, input);
+        self.order_filters(channels, patch, |channel, pixel| filters[channel * patch + pixel]);
+        Arch::new().dispatch(Forward {
+            scratch: self,
+            patches,
+            channels,
+            bias,
+            output,
+        });
+    }
+
+    /// The gradient at the input. Only for a stride of 1, where it is itself a convolution: of the gradient from above,
+    /// with each filter turned around.
+    pub(crate) fn input_gradient(
+        &mut self,
+        patches: &Patches,
+        filters: &[f32],
+        output_gradient: &[f32],
+        input_gradient: &mut [f32],
+    ) {
+        assert_eq!(patches.stride, 1);
+        let (patch, window) = (patches.patch(), patches.kernel * patches.kernel);
+        let back = Patches {
+            channels: filters.len() / patch,
+            height: patches.out_height,
+            width: patches.out_width,
+            padding: patches.kernel - 1 - patches.padding,
+            out_height: patches.height,
+            out_width: patches.width,
+            ..*patches
+        };
+        self.padded.fill(&back, output_gradient);
+        self.order_filters(patches.channels, back.patch(), |below, pixel| {
+            let (channel, pixel) = (pixel / window, pixel % window);
+            filters[channel * patch + below * window + window - 1 - pixel]
+        });
+        Arch::new().dispatch(Forward {
+            scratch: self,
+            patches: &back,
+            channels: patches.channels,
+            bias: &[],
+            output: input_gradient,
+        });
+    }
+
+    /// Makes `gradient`, the `channels x patch` matrix of the filters, `keep` times itself plus the gradient of this
+    /// batch. With `keep` 0 it is not read.
+    pub(crate) fn filter_gradient(
+        &mut self,
+        patches: &Patches,
+        input: &[f32],
+        output_gradient: &[f32],
+        keep: f32,
+        gradient: &mut [f32],
+    ) {
+        self.padded.fill(patches, input);
+        let channels = gradient.len() / patches.patch();
+        Arch::new().dispatch(FilterGradient {
+            scratch: self,
+            patches,
+            channels,
+            output_gradient,
+            keep,
+            gradient,
+        });
+    }
+
+    /// Lays filters out as tiles read them: for each tile of channels, the pixels one after the other.
+    fn order_filters(&mut self, channels: usize, patch: usize, filter: impl Fn(usize, usize) -> f32) {
+        self.filters.clear();
+        for rows in tile::tiles(channels) {
+            for pixel in 0..patch {
+                let values = (rows.first..rows.first + rows.count).map(|channel| filter(channel, pixel));
+                self.filters.extend(values);
+            }
+        }
+    }
+}
+
+/// Places of one image, side by side in a panel.
+struct Span {
+    image: usize,
+    /// The first one's place in its image.
+    place: usize,
+    /// The first one's place in the panel.
+    into: usize,
+    length: usize,
+}
+
+/// The spans of the places `first..end`, where each image has `places`.
+#[inline(always)]
+fn spans(first: usize, end: usize, places: usize) -> impl Iterator<Item = Span> {
+    let images = first / places..end.div_ceil(places);
+    images.map(move |image| {
+        let begin = first.max(image * places);
+        Span {
+            image,
+            place: begin - image * places,
+            into: begin - first,
+            length: end.min((image + 1) * places) - begin,
+        }
+    })
+}
+
+struct Forward<'a> {
+    scratch: &'a mut Convolution,
+    patches: &'a Patches,
+    channels: usize,
+    bias: &'a [f32],
+    output: &'a mut [f32],
+}
+
+impl WithSimd for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self {
+            scratch,
+            patches,
+            channels,
+            bias,
+            output,
+        } = self;
+        let Convolution {
+            padded,
+            filters,
+            panels,
+            sums,
+            ..
+        } = scratch;
+        let (patch, image) = (patches.patch(), patches.places());
+        let width = tile::width::<S>();
+        let pixels = patch.div_ceil(patch.div_ceil(PANEL / width));
+        panels.resize(pixels * width, 0.0);
+        sums.resize(channels * width, 0.0);
+        let places = output.len() / channels;
+        for first in (0..places).step_by(width) {
+            let panel = Panel::new::<S>(patches, first, places);
+            if bias.is_empty() {
+                sums.fill(0.0);
+            }
+            for (sums, bias) in sums.chunks_exact_mut(width).zip(bias) {
+                sums.fill(*bias);
+            }
+            for pixel in (0..patch).step_by(pixels) {
+                let count = pixels.min(patch - pixel);
+                padded.gather(simd, &panel, pixel..pixel + count, panels);
+                for rows in tile::tiles(channels) {
+                    let filters = &filters[rows.first * patch + pixel * rows.count..][..count * rows.count];
+                    let sums = &mut sums[rows.first * width..][..rows.count * width];
+                    tile::add_product(simd, rows.count, filters, &panels[..count * width], sums);
+                }
+            }
+            for span in spans(first, places.min(first + width), image) {
+                let output = &mut output[span.image * channels * image..][..channels * image];
+                for (output, sums) in output.chunks_exact_mut(image).zip(sums.chunks_exact(width)) {
+                    let output = &mut output[span.place..span.place + span.length];
+                    let sums = &sums[span.into..span.into + span.length];
+                    if sums.len() == width {
+                        S::as_mut_simd_f32s(output).0.copy_from_slice(S::as_simd_f32s(sums).0);
+                    } else {
+                        output.copy_from_slice(sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows that are turned together.
+const TOGETHER: usize = 8;
+
+/// Lays the rows of `from`, as many as `into` is wide at most, side by side, each value `width` behind the one before.
+/// Rows begin `stride` values apart; the first `length` values of each are wanted.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)]
+fn turn(from: &[f32], stride: usize, length: usize, into: &mut [f32], width: usize) {
+    let count = from.len().div_ceil(stride);
+    let whole = count / TOGETHER * TOGETHER;
+    for first in (0..whole).step_by(TOGETHER) {
+        let mut rows = [&[][..]; TOGETHER];
+        for row in 0..TOGETHER {
+            rows[row] = &from[(first + row) * stride..][..length];
+        }
+        for place in 0..length {
+            let into = &mut into[place * width + first..][..TOGETHER];
+            for row in 0..TOGETHER {
+                into[row] = rows[row][place];
+            }
+        }
+    }
+    for row in whole..count {
+        let from = &from[row * stride..][..length];
+        for (into, from) in into[row..].iter_mut().step_by(width).zip(from) {
+            *into = *from;
+        }
+    }
+}
+
+struct FilterGradient<'a> {
+    scratch: &'a mut Convolution,
+    patches: &'a Patches,
+    channels: usize,
+    output_gradient: &'a [f32],
+    keep: f32,
+    gradient: &'a mut [f32],
+}
+
+impl WithSimd for FilterGradient<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self {
+            scratch,
+            patches,
+            channels,
+            output_gradient,
+            keep,
+            gradient,
+        } = self;
+        let Convolution {
+            padded,
+            panels,
+            above,
+            sums,
+            ..
+        } = scratch;
+        let (patch, image) = (patches.patch(), patches.places());
+        let width = tile::width::<S>();
+        let (columns, block) = (channels.div_ceil(width), PANELS * width);
+        panels.resize(PANELS * PIXELS * width, 0.0);
+        // What lies beside the last channel is multiplied, but never read.
+        above.resize(columns * block * width, 0.0);
+        sums.clear();
+        sums.resize(columns * patch * width, 0.0);
+        let places = output_gradient.len() / channels;
+        for first in (0..places).step_by(block) {
+            let end = places.min(first + block);
+            for span in spans(first, end, image) {
+                let from = &output_gradient[span.image * channels * image..][..channels * image];
+                for (column, from) in from.chunks(width * image).enumerate() {
+                    let into = &mut above[(column * block + span.into) * width..];
+                    turn(&from[span.place..], image, span.length, into, width);
+                }
+            }
+            let these: [_; PANELS] =
+                std::array::from_fn(|panel| Panel::new::<S>(patches, first + panel * width, places));
+            let these = &these[..(end - first).div_ceil(width)];
+            for pixel in (0..patch).step_by(PIXELS) {
+                let count = PIXELS.min(patch - pixel);
+                let stride = count * width;
+                for (panel, into) in these.iter().zip(panels.chunks_exact_mut(stride)) {
+                    padded.gather(simd, panel, pixel..pixel + count, into);
+                }
+                for column in 0..columns {
+                    let above = &above[column * block * width..][..(end - first) * width];
+                    for rows in tile::tiles(count) {
+                        let left = &panels[rows.first * width..these.len() * stride];
+                        let sums = &mut sums[(column * patch + pixel + rows.first) * width..][..rows.count * width];
+                        tile::add_product_of_panels(simd, rows.count, left, stride, above, sums);
+                    }
+                }
+            }
+        }
+        for (channel, gradient) in gradient.chunks_exact_mut(patch).enumerate() {
+            let sums = &sums[channel / width * patch * width..][..patch * width];
+            let sums = sums[channel % width..].iter().step_by(width);
+            for (gradient, sum) in gradient.iter_mut().zip(sums) {
+                let kept = if keep == 0.0 { 0.0 } else { keep * *gradient };
+                *gradient = kept + sum;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::patches::tests::{any, under};
+    use proptest::prelude::*;
+
+    fn whole(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|index| ((index * seed) % 7) as f32 - 3.0).collect()
+    }
+
+    proptest! {
+        /// Small whole numbers, so that sums are exact in any order.
+        #[test]
+        fn forward_and_both_gradients_are_the_sums_they_are_defined_as(
+            patches in any(1..3),
+            (images, channels) in (1usize..4, 1usize..20),
+            seed in 1usize..1000,
+        ) {
+            let (patch, places, image) = (patches.patch(), patches.places(), patches.image());
+            let input = whole(images * image, seed);
+            let filters = whole(channels * patch, seed + 1);
+            let bias = whole(channels, seed + 2);
+            let above = whole(images * channels * places, seed + 3);
+            let mut output: Vec<f32> = (0..above.len()).map(|index| bias[index / places % channels]).collect();
+            let mut filter_gradient = vec![0.0; filters.len()];
+            let mut input_gradient = vec![0.0; input.len()];
+            for at in 0..above.len() {
+                let (row, place) = (at / places, at % places);
+                let (image_start, channel) = (row / channels * image, row % channels);
+                for pixel in 0..patch {
+                    if let Some(under) = under(&patches, pixel, place) {
+                        let (filter, under) = (channel * patch + pixel, image_start + under);
+                        output[at] += filters[filter] * input[under];
+                        filter_gradient[filter] += above[at] * input[under];
+                        input_gradient[under] += above[at] * filters[filter];
+                    }
+                }
+            }
+            let mut scratch = Convolution::default();
+            for _ in 0..2 {
+                let mut computed = vec![f32::NAN; above.len()];
+                scratch.forward(&patches, &input, &filters, &bias, &mut computed);
+                prop_assert_eq!(&computed, &output);
+                let mut computed = vec![f32::NAN; filters.len()];
+                scratch.filter_gradient(&patches, &input, &above, 0.0, &mut computed);
+                prop_assert_eq!(&computed, &filter_gradient);
+                scratch.filter_gradient(&patches, &input, &above, 1.0, &mut computed);
+                let twice: Vec<f32> = filter_gradient.iter().map(|value| 2.0 * value).collect();
+                prop_assert_eq!(&computed, &twice);
+                if patches.stride == 1 {
+                    let mut computed = vec![f32::NAN; input.len()];
+                    scratch.input_gradient(&patches, &filters, &above, &mut computed);
+                    prop_assert_eq!(&computed, &input_gradient);
+                }
+            }
+        }
+    }
+}
