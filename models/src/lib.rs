@@ -23,6 +23,7 @@ mod width;
 pub use candle_module::CandleModule;
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};
+pub use kernels::matrix::matrix_product;
 pub use layers::{
     AveragePool2d, BatchNorm, Conv2d, Dense, Dropout, Embedding, Flatten, Gelu, GroupNorm, LayerDescription, LayerNorm,
     MaxPool2d, Relu, Residual, Sigmoid, Tanh,

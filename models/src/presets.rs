@@ -1,5 +1,7 @@
 //! Models by name.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -36,7 +38,25 @@ pub enum Preset {
     ResNet18,
 }
 
+impl fmt::Display for Preset {
+    /// The name that a description uses.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::LogisticRegression,
+        Self::Mlp,
+        Self::LeNet5,
+        Self::McmahanCnn,
+        Self::HeteroflCnn,
+        Self::ResNet8,
+        Self::ResNet18,
+    ];
+
     /// The preset's layers for examples of shape `input` and `classes` classes.
     pub fn describe(self, input: &[usize], classes: usize) -> ModelDescription {
         let layers = match self {

@@ -8,6 +8,7 @@ use selvedge_models::{ModelError, OptimiserDescription, Weights};
 use crate::{
     Broadcast,
     aggregation::{Aggregate, Aggregator, WeightedMean},
+    sections::all_finite,
 };
 
 /// Vectors that an algorithm names and keeps or sends beside the model, each as long as the model's parameters:
@@ -136,8 +137,10 @@ impl ServerState {
     /// Whether no value is infinite or not a number.
     pub fn is_finite(&self) -> bool {
         let weights = [&self.weights.parameters, &self.weights.buffers];
-        let mut values = weights.into_iter().chain(self.vectors.values()).flatten();
-        values.all(|value| value.is_finite())
+        weights
+            .into_iter()
+            .chain(self.vectors.values())
+            .all(|values| all_finite(values))
     }
 
     /// What `algorithm` sends to the clients of a round.

@@ -6,8 +6,8 @@ use selvedge_models::{self as models, Loss, Mode, ModelError, Network};
 
 use crate::{algorithm::LocalError, message::Evaluation};
 
-/// Examples in one forward pass.
-const BATCH: usize = 100;
+/// Examples in one forward pass: few enough for what lies between two layers to stay in a cache.
+const BATCH: usize = 20;
 /// Test examples that are evaluated as one. Fixed: sums are taken within chunks and then over chunks, in order, so that
 /// they do not depend on how many threads share the work.
 const TEST_CHUNK: usize = 500;

@@ -33,6 +33,13 @@ pub enum Values {
     Bf16(Vec<bf16>),
 }
 
+/// Whether none of the values is infinite or not a number.
+pub(crate) fn all_finite(values: &[f32]) -> bool {
+    // Without an end at the first that is not, a block fills vectors.
+    let is_finite = |block: &[f32]| block.iter().fold(true, |so_far, value| so_far & value.is_finite());
+    values.chunks(1024).all(is_finite)
+}
+
 impl Values {
     /// How many there are.
     pub fn len(&self) -> usize {
@@ -58,7 +65,7 @@ impl Values {
     /// Whether none is infinite or not a number.
     pub fn is_finite(&self) -> bool {
         match self {
-            Self::F32(values) => values.iter().all(|value| value.is_finite()),
+            Self::F32(values) => all_finite(values),
             Self::Bf16(values) => values.iter().all(|value| value.is_finite()),
         }
     }

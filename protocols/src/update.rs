@@ -8,7 +8,7 @@ use crate::{
     Rejection,
     algorithm::{Algorithm, Trained, Update},
     filters::{self, FilterDescription},
-    sections::{Encoding, Section, SectionHeader, Values},
+    sections::{Encoding, Section, SectionHeader, Values, all_finite},
 };
 
 /// What a client says about its training, beside the numbers themselves.
@@ -123,7 +123,7 @@ impl SealedUpdate {
                 }
             }
         }
-        if !weights.parameters.iter().all(|value| value.is_finite()) {
+        if !filters.is_empty() && !all_finite(&weights.parameters) {
             return Err(Rejection::NotFinite("parameters".into()));
         }
         let TrainingReport { examples, steps, loss } = self.report;

@@ -1,7 +1,9 @@
 //! Whole federations in one process.
 
+pub mod benchmark;
 mod driver;
 pub mod simulation;
 mod worker;
 
+pub use benchmark::Benchmark;
 pub use simulation::{Simulation, SimulationError};

@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+mod bench;
 mod certs;
 mod check;
 mod coordinator;
@@ -47,6 +48,8 @@ enum Command {
     Data(data::Data),
     /// Show models
     Model(model::Model),
+    /// Measure how fast this machine is, and how much of that a run uses
+    Bench(bench::Bench),
 }
 
 impl Selvedge {
@@ -60,6 +63,7 @@ impl Selvedge {
             Command::Certs(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Model(command) => command.run(),
+            Command::Bench(command) => command.run(),
         }
     }
 }

@@ -64,6 +64,38 @@ impl<'a> Matrix<'a> {
     }
 }
 
+impl<'a> Matrix<'a> {
+    /// `count` of its columns, from `first` on.
+    pub(crate) fn columns(self, first: usize, count: usize) -> Self {
+        let Self { values, mut shape } = self;
+        assert!(count > 0 && first + count <= shape.columns);
+        shape.columns = count;
+        Self {
+            values: &values[first * shape.column_stride..],
+            shape,
+        }
+    }
+
+    /// How many rows it has.
+    pub(super) fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
+    /// The values of a row.
+    pub(super) fn row(&self, row: usize) -> impl Iterator<Item = &'a f32> + use<'a> {
+        let Shape {
+            columns,
+            row_stride,
+            column_stride,
+            ..
+        } = self.shape;
+        self.values[row * row_stride..]
+            .iter()
+            .step_by(column_stride)
+            .take(columns)
+    }
+}
+
 impl<'a> MatrixMut<'a> {
     /// All of `values`, row after row.
     pub(crate) fn new(values: &'a mut [f32], rows: usize, columns: usize) -> Self {
@@ -79,8 +111,9 @@ impl<'a> MatrixMut<'a> {
         assert_eq!(into.columns, right_shape.columns);
         assert_eq!(left_shape.columns, right_shape.rows);
         // SAFETY: each matrix covers exactly `rows * columns` values of its slice (`Shape::packed`; transposing only
-        // exchanges the two), so every address `row * row_stride + column * column_stride` lies inside the slice; the
-        // three sizes agree (asserted above); `self.values` is borrowed mutably, so it overlaps neither operand.
+        // exchanges the two, `columns` leaves out some), so every address `row * row_stride + column * column_stride`
+        // lies inside the slice; the three sizes agree (asserted above); `self.values` is borrowed mutably, so it
+        // overlaps neither operand.
         unsafe {
             gemm::gemm(
                 into.rows,
@@ -105,6 +138,18 @@ impl<'a> MatrixMut<'a> {
             );
         }
     }
+}
+
+/// Writes `product`, the matrix product of `left` and `right`, where `left` has `inner` columns and `right` as many
+/// rows; all matrices row after row. It is the product that large batches are made of, and the yardstick of what a
+/// processor can do.
+///
+/// # Panics
+/// When the lengths do not fit together.
+pub fn matrix_product(left: &[f32], right: &[f32], inner: usize, product: &mut [f32]) {
+    let (rows, columns) = (left.len() / inner, right.len() / inner);
+    let (left, right) = (Matrix::new(left, rows, inner), Matrix::new(right, inner, columns));
+    MatrixMut::new(product, rows, columns).product(0.0, 1.0, left, right);
 }
 
 /// Adds the columns' sums of a `rows x sums.len()` matrix to `sums`.

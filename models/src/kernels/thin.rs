@@ -6,7 +6,10 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::tile::{ROWS, tiles};
+use super::{
+    matrix::Matrix,
+    tile::{ROWS, tiles},
+};
 
 /// The most terms in a sum.
 pub(crate) const FEW: usize = 64;
@@ -22,22 +25,17 @@ pub(crate) enum Use {
     Descend(f32),
 }
 
-/// Multiplies `left`, a `rows x terms` matrix given value by value, with `right`, a `terms x columns` matrix, for at
-/// most [`FEW`] terms, and uses the product on `into`, a `rows x columns` matrix.
-pub(crate) fn thin_product(
-    left: impl Fn(usize, usize) -> f32,
-    right: &[f32],
-    columns: usize,
-    use_: Use,
-    into: &mut [f32],
-) {
-    let (rows, terms) = (into.len() / columns, right.len() / columns);
+/// Multiplies `left`, a `rows x terms` matrix, with `right`, a `terms x columns` matrix, for at most [`FEW`] terms, and
+/// uses the product on `into`, a `rows x columns` matrix. Both of these row after row.
+pub(crate) fn thin_product(left: Matrix<'_>, right: &[f32], columns: usize, use_: Use, into: &mut [f32]) {
+    let (rows, terms) = (left.rows(), right.len() / columns);
     assert!(terms <= FEW && (rows * columns, terms * columns) == (into.len(), right.len()));
     let mut factors = [0.0; FEW * ROWS];
     for tile in tiles(rows) {
-        for (term, factors) in factors.chunks_exact_mut(tile.count).enumerate().take(terms) {
-            for (row, factor) in (tile.first..).zip(factors) {
-                *factor = left(row, term);
+        for row in 0..tile.count {
+            let into = factors[row..].iter_mut().step_by(tile.count);
+            for (into, from) in into.zip(left.row(tile.first + row)) {
+                *into = *from;
             }
         }
         Arch::new().dispatch(Strip {
@@ -158,13 +156,19 @@ mod tests {
         #[test]
         fn a_product_of_small_whole_numbers_is_exact_and_used_as_told(
             (rows, columns, terms) in (1usize..20, 1usize..80, 1usize..=FEW),
+            turn: bool,
             use_ in prop_oneof![Just(Use::Replace), Just(Use::Add), Just(Use::Descend(2.0))],
         ) {
             let left: Vec<f32> = (0..rows * terms).map(|index| (index % 7) as f32 - 3.0).collect();
             let right: Vec<f32> = (0..terms * columns).map(|index| (index % 5) as f32 - 2.0).collect();
             let mut into: Vec<f32> = (0..rows * columns).map(|index| (index % 9) as f32).collect();
             let before = into.clone();
-            thin_product(|row, term| left[row * terms + term], &right, columns, use_, &mut into);
+            let turned: Vec<f32> = (0..terms * rows).map(|index| left[index % rows * terms + index / rows]).collect();
+            let matrix = match turn {
+                true => Matrix::new(&turned, terms, rows).transposed(),
+                false => Matrix::new(&left, rows, terms),
+            };
+            thin_product(matrix, &right, columns, use_, &mut into);
             for (index, (into, before)) in into.iter().zip(before).enumerate() {
                 let (row, column) = (index / columns, index % columns);
                 let product: f32 = (0..terms)

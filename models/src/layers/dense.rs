@@ -138,7 +138,7 @@ impl Layer for Live {
         let (weight_gradient, bias_gradient) = descent.gradient.split_at_mut(self.weights());
         if self.is_few(input) {
             // The weights' gradient is written nowhere: that would take as long as computing it.
-            let above = |unit, row| output_gradient[row * self.units + unit];
+            let above = self.above(output_gradient).transposed();
             thin_product(above, input, self.inputs, Use::Descend(descent.rate), weight);
         } else {
             self.weight_gradient(input, output_gradient, 0.0, weight_gradient);
@@ -158,6 +158,10 @@ impl Live {
         self.inputs * self.units
     }
 
+    fn above<'a>(&self, output_gradient: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(output_gradient, output_gradient.len() / self.units, self.units)
+    }
+
     /// Whether the sums over a batch have few terms.
     fn is_few(&self, input: &[f32]) -> bool {
         input.len() / self.inputs <= FEW
@@ -165,32 +169,30 @@ impl Live {
 
     fn input_gradient(&self, parameters: &[f32], output_gradient: &[f32], input_gradient: Option<&mut [f32]>) {
         if let Some(input_gradient) = input_gradient {
-            let weight = &parameters[..self.weights()];
+            let (weight, above) = (&parameters[..self.weights()], self.above(output_gradient));
             if self.is_few(input_gradient) {
                 // A few units at a time, so that their weights come from a near cache for all rows but the first.
                 for (unit, weight) in (0..).step_by(UNITS).zip(weight.chunks(UNITS * self.inputs)) {
-                    let above = |row, term| output_gradient[row * self.units + unit + term];
+                    let above = above.columns(unit, weight.len() / self.inputs);
                     let use_ = if unit == 0 { Use::Replace } else { Use::Add };
                     thin_product(above, weight, self.inputs, use_, input_gradient);
                 }
-                return;
+            } else {
+                let rows = input_gradient.len() / self.inputs;
+                let weight = Matrix::new(weight, self.units, self.inputs);
+                MatrixMut::new(input_gradient, rows, self.inputs).product(0.0, 1.0, above, weight);
             }
-            let rows = output_gradient.len() / self.units;
-            let above = Matrix::new(output_gradient, rows, self.units);
-            let weight = Matrix::new(weight, self.units, self.inputs);
-            MatrixMut::new(input_gradient, rows, self.inputs).product(0.0, 1.0, above, weight);
         }
     }
 
     fn weight_gradient(&self, input: &[f32], output_gradient: &[f32], keep: f32, gradient: &mut [f32]) {
+        let above = self.above(output_gradient).transposed();
         if self.is_few(input) {
             let use_ = if keep == 0.0 { Use::Replace } else { Use::Add };
-            let above = |unit, row| output_gradient[row * self.units + unit];
-            return thin_product(above, input, self.inputs, use_, gradient);
+            thin_product(above, input, self.inputs, use_, gradient);
+        } else {
+            let input = Matrix::new(input, input.len() / self.inputs, self.inputs);
+            MatrixMut::new(gradient, self.units, self.inputs).product(keep, 1.0, above, input);
         }
-        let rows = input.len() / self.inputs;
-        let above = Matrix::new(output_gradient, rows, self.units).transposed();
-        let input = Matrix::new(input, rows, self.inputs);
-        MatrixMut::new(gradient, self.units, self.inputs).product(keep, 1.0, above, input);
     }
 }

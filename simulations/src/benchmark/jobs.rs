@@ -1,0 +1,157 @@
+//! Whole rounds, their local steps in a bare loop, and aggregation.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use candle_core::{Device, Tensor};
+use rand::Rng;
+use selvedge_coordinator::Progress;
+use selvedge_data::{Dataset, Inputs, Targets};
+use selvedge_models::{Mode, ModelError, Network, Preset, Weights};
+use selvedge_protocols::{
+    Dealt, Description, Trained, Update, Vectors,
+    aggregation::{Aggregator, WeightedMean},
+};
+
+use super::{
+    BATCH, BenchmarkError,
+    kernels::{random, step},
+    turns::timed,
+};
+use crate::{Simulation, SimulationError};
+
+/// Examples of each client.
+const SHARE: usize = 600;
+
+/// A federation on random images.
+pub(super) struct Job {
+    pub(super) model: Preset,
+    description: Arc<Description>,
+    dataset: Dataset,
+    dealt: Dealt,
+}
+
+impl Job {
+    pub(super) fn new(model: Preset, clients: usize, rounds: u32) -> Result<Self, BenchmarkError> {
+        let text = format!(
+            "name = 'benchmark'\nrounds = {rounds}\nclients = {clients}\n\
+             [data]\nsource = 'fashion-mnist-small'\n[partition]\nkind = 'iid'\n[model]\npreset = '{model}'\n\
+             [training]\nepochs = 1\nbatch_size = {BATCH}\n[training.optimiser]\nkind = 'sgd'\nlearning_rate = 1e-4"
+        );
+        let description = Description::parse(&text, "the benchmark", &[])?;
+        let mut rng = random(4);
+        let examples = clients * SHARE;
+        let pixels = (0..examples * 28 * 28).map(|_| rng.random()).collect();
+        let labels = (0..examples).map(|_| rng.random_range(0..10)).collect();
+        let dataset = Dataset::new(
+            Inputs::Bytes(pixels),
+            vec![1, 28, 28],
+            Targets::Classes { labels, classes: 10 },
+        )?;
+        Ok(Self {
+            model,
+            dealt: description.deal(&dataset)?,
+            description: Arc::new(description),
+            dataset,
+        })
+    }
+
+    /// The time of a round's local steps and nothing else, shared out evenly among as many threads as workers: each
+    /// makes its steps over and over on the batches of one client.
+    pub(super) fn bare(&self, workers: usize) -> Result<Duration, BenchmarkError> {
+        let model = &self.description.model;
+        let initial = Weights::initial(model, &mut random(5))?;
+        let batches = self.batches()?;
+        let mut networks = (0..workers)
+            .map(|_| {
+                let mut network = Network::new(model, &Device::Cpu)?;
+                network.load(&initial)?;
+                Ok(network)
+            })
+            .collect::<Result<Vec<_>, ModelError>>()?;
+        let steps = self.dealt.shares.clients() * batches.len() / workers;
+        let work = |network: &mut Network| -> Result<(), BenchmarkError> {
+            let mut rng = random(5);
+            for (input, classes) in batches.iter().cycle().take(steps) {
+                step(network, input, classes, &mut Mode::Train(&mut rng))?;
+            }
+            Ok(())
+        };
+        let work = &work;
+        timed(|| {
+            thread::scope(|scope| {
+                let threads: Vec<_> = networks
+                    .iter_mut()
+                    .map(|network| scope.spawn(move || work(network)))
+                    .collect();
+                let ended = threads.into_iter().map(|thread| thread.join());
+                ended
+                    .map(|result| result.unwrap_or(Err(SimulationError::WorkerEnded.into())))
+                    .fold(Ok(()), Result::and)
+            })
+        })
+    }
+
+    /// The batches of the first client.
+    fn batches(&self) -> Result<Vec<(Tensor, Vec<u32>)>, BenchmarkError> {
+        let batch = |examples: &[u32]| {
+            let (mut pixels, mut classes) = (Vec::new(), Vec::new());
+            self.dataset.gather_inputs(examples, &mut pixels);
+            self.dataset.gather_classes(examples, &mut classes)?;
+            let input = Tensor::from_vec(pixels, (examples.len(), 1, 28, 28), &Device::Cpu);
+            Ok((input.map_err(ModelError::from)?, classes))
+        };
+        self.dealt.shares.client(0).chunks(BATCH).map(batch).collect()
+    }
+
+    /// The time of the best of a run's rounds.
+    pub(super) fn round(&self, workers: usize) -> Result<Duration, BenchmarkError> {
+        let simulation = Simulation {
+            description: self.description.clone(),
+            train: &self.dataset,
+            test: None,
+            shares: &self.dealt.shares,
+            held_out: &self.dealt.held_out,
+            workers,
+            stop: None,
+        };
+        let mut seconds = f64::MAX;
+        simulation.run(&mut |progress| {
+            if let Progress::Record { record, .. } = progress {
+                seconds = record.seconds.min(seconds);
+            }
+        })?;
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
+/// Takes ten updates of the McMahan CNN into their mean, and how many bytes these are.
+pub(super) fn aggregation() -> Result<(u64, impl FnMut() -> Duration), BenchmarkError> {
+    const UPDATES: usize = 10;
+    let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
+    let weights = Weights::initial(&model, &mut random(6))?;
+    let bytes = (UPDATES * weights.parameters.len() * size_of::<f32>()) as u64;
+    let update = move || Update {
+        trained: Trained {
+            weights: weights.clone(),
+            examples: SHARE as u64,
+            steps: 1,
+            loss: None,
+        },
+        vectors: Vectors::new(),
+    };
+    let aggregate = move || {
+        let updates: Vec<Update> = (0..UPDATES).map(|_| update()).collect();
+        let begun = Instant::now();
+        let mut mean = Box::new(WeightedMean::default());
+        for update in updates {
+            mean.fold(update, SHARE as f64);
+        }
+        std::hint::black_box(mean.finish());
+        begun.elapsed()
+    };
+    Ok((bytes, aggregate))
+}

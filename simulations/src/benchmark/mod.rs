@@ -1,0 +1,204 @@
+//! How fast this machine is, and how much of that a run uses.
+//!
+//! Everything is measured in turns and the best of each is kept: what else the machine does, and how it changes its
+//! clock, then meets all figures alike.
+
+mod jobs;
+mod kernels;
+mod turns;
+
+use std::fmt;
+
+use selvedge_models::Preset;
+use selvedge_protocols::LocalError;
+use serde::Serialize;
+
+use self::{
+    jobs::{Job, aggregation},
+    kernels::{Step, convolution, peak},
+    turns::{Figure, measure},
+};
+use crate::SimulationError;
+
+/// Examples in a batch.
+const BATCH: usize = 10;
+
+/// What was measured. One thread, unless it says otherwise.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Benchmark {
+    /// Billions of floating-point operations a second in a large matrix product: the yardstick.
+    pub peak_gflops: f64,
+    /// A convolution forward and backward: 5x5, 32 to 64 channels, 14x14 places, a batch of 10.
+    pub convolution: Speed,
+    /// A local step (forward, loss, backward, plain SGD) of each preset, on batches of 10 images of 28x28 pixels.
+    pub steps: Vec<StepSpeed>,
+    /// Rounds of whole federations.
+    pub rounds: Vec<RoundSpeed>,
+    /// Billions of bytes of updates a second that go into their weighted mean.
+    pub aggregation_gigabytes: f64,
+}
+
+/// How fast something that is made of products is.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Speed {
+    /// How long it takes.
+    pub milliseconds: f64,
+    /// Billions of floating-point operations a second.
+    pub gflops: f64,
+    /// The share of the yardstick.
+    pub of_peak: f64,
+}
+
+/// A preset's local step.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct StepSpeed {
+    /// The preset.
+    pub model: Preset,
+    /// How fast it is.
+    #[serde(flatten)]
+    pub speed: Speed,
+}
+
+/// A round in which ten clients train for an epoch on 600 examples each in batches of 10 (the CNN: four clients).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RoundSpeed {
+    /// The preset.
+    pub model: Preset,
+    /// Threads that train.
+    pub workers: usize,
+    /// How long the round takes.
+    pub seconds: f64,
+    /// That, over the time of as many local steps in bare loops on as many threads.
+    pub overhead: f64,
+}
+
+/// Why nothing could be measured: a defect.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchmarkError {
+    /// A model could not be run.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// A federation could not be run.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// A federation could not be described.
+    #[error(transparent)]
+    Description(#[from] selvedge_protocols::description::DescriptionError),
+    /// Its data could not be made.
+    #[error(transparent)]
+    Data(#[from] selvedge_data::DataError),
+}
+
+impl From<selvedge_models::ModelError> for BenchmarkError {
+    fn from(error: selvedge_models::ModelError) -> Self {
+        Self::Local(error.into())
+    }
+}
+
+impl Benchmark {
+    /// Measures this machine, `turns` times over, with one worker and with `workers`.
+    ///
+    /// # Errors
+    /// None but for a defect.
+    pub fn run(turns: usize, workers: usize) -> Result<Self, BenchmarkError> {
+        let presets = Preset::ALL;
+        let mut steps: Vec<Step> = presets.into_iter().map(Step::new).collect::<Result<_, _>>()?;
+        let jobs = [Job::new(Preset::Mlp, 10, 5)?, Job::new(Preset::McmahanCnn, 4, 1)?];
+        let counts: Vec<usize> = if workers > 1 { vec![1, workers] } else { vec![1] };
+        let (convolution_operations, mut convolution) = convolution()?;
+        let (peak_operations, mut peak) = peak();
+        let (aggregated, mut aggregate) = aggregation()?;
+
+        let (mut peak_time, mut convolution_time, mut aggregation_time) = (Figure::new(), Figure::new(), Figure::new());
+        let mut step_times = vec![Figure::new(); steps.len()];
+        let mut bare_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
+        let mut round_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
+        for _ in 0..turns {
+            peak_time.take(measure(&mut peak)?);
+            convolution_time.take(measure(&mut convolution)?);
+            for (step, time) in steps.iter_mut().zip(&mut step_times) {
+                time.take(measure(|| step.make())?);
+            }
+            for ((job, bare), rounds) in jobs.iter().zip(&mut bare_times).zip(&mut round_times) {
+                for ((workers, bare), round) in counts.iter().zip(bare).zip(rounds) {
+                    bare.take(job.bare(*workers)?);
+                    round.take(job.round(*workers)?);
+                }
+            }
+            aggregation_time.take(aggregate());
+        }
+
+        let peak_gflops = peak_operations as f64 / peak_time.seconds() / 1e9;
+        let speed = |operations: u64, time: &Figure| {
+            let gflops = operations as f64 / time.seconds() / 1e9;
+            Speed {
+                milliseconds: 1e3 * time.seconds(),
+                gflops,
+                of_peak: gflops / peak_gflops,
+            }
+        };
+        let mut rounds = Vec::new();
+        for ((job, bare), times) in jobs.iter().zip(&bare_times).zip(&round_times) {
+            for ((&workers, bare), time) in counts.iter().zip(bare).zip(times) {
+                rounds.push(RoundSpeed {
+                    model: job.model,
+                    workers,
+                    seconds: time.seconds(),
+                    overhead: time.seconds() / bare.seconds(),
+                });
+            }
+        }
+        Ok(Self {
+            peak_gflops,
+            convolution: speed(convolution_operations, &convolution_time),
+            steps: presets
+                .into_iter()
+                .zip(&steps)
+                .zip(&step_times)
+                .map(|((model, step), time)| StepSpeed {
+                    model,
+                    speed: speed(step.operations, time),
+                })
+                .collect(),
+            rounds,
+            aggregation_gigabytes: aggregated as f64 / aggregation_time.seconds() / 1e9,
+        })
+    }
+}
+
+impl fmt::Display for Benchmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "best of several turns, one thread unless it says otherwise\n")?;
+        writeln!(f, "{:<44} {:>10} {:>10} {:>8}", "", "ms", "GFLOP/s", "of peak")?;
+        writeln!(
+            f,
+            "{:<44} {:>10} {:>10.1}",
+            "matrix product, the peak", "", self.peak_gflops
+        )?;
+        let mut row = |name: &str, speed: &Speed| {
+            let Speed {
+                milliseconds,
+                gflops,
+                of_peak,
+            } = speed;
+            writeln!(f, "{name:<44} {milliseconds:>10.3} {gflops:>10.1} {of_peak:>8.2}")
+        };
+        row("convolution 5x5, 32 to 64 channels, both ways", &self.convolution)?;
+        for step in &self.steps {
+            row(&format!("step of {}", step.model), &step.speed)?;
+        }
+        writeln!(f, "\n{:<44} {:>10} {:>10}", "", "seconds", "overhead")?;
+        for round in &self.rounds {
+            let name = match round.workers {
+                1 => format!("round of {}, 1 worker", round.model),
+                workers => format!("round of {}, {workers} workers", round.model),
+            };
+            writeln!(f, "{name:<44} {:>10.3} {:>10.2}", round.seconds, round.overhead)?;
+        }
+        write!(
+            f,
+            "\naggregation: {:.1} GB of updates a second",
+            self.aggregation_gigabytes
+        )
+    }
+}

@@ -1,0 +1,34 @@
+//! `selvedge bench`: how fast this machine is, and how much of that a run uses.
+
+use std::{num::NonZeroUsize, process::ExitCode, thread};
+
+use clap::Args;
+use selvedge_simulations::Benchmark;
+
+use super::{Failure, print};
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// How often everything is measured; the best counts
+    #[arg(long, value_name = "N", default_value = "5")]
+    turns: NonZeroUsize,
+    /// Threads of the rounds with more than one worker [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    workers: Option<NonZeroUsize>,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let workers = self.workers.or_else(|| thread::available_parallelism().ok());
+        let benchmark =
+            Benchmark::run(self.turns.get(), workers.map_or(1, NonZeroUsize::get)).map_err(Failure::system)?;
+        match self.json {
+            true => print(serde_json::to_string(&benchmark).map_err(Failure::system)?)?,
+            false => print(benchmark)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
