@@ -12,6 +12,9 @@ use super::{
     tile,
 };
 
+/// Values of padded images that are worked on at a time: they stay in a near cache beside the filters.
+const IMAGES: usize = 1 << 16;
+
 /// Values of a panel that are gathered at a time.
 const PANEL: usize = 6144;
 
@@ -45,15 +48,8 @@ impl Convolution {
     ) {
         let patch = patches.patch();
         let channels = filters.len() / patch;
-        self.padded.fill(patches, input);
         self.order_filters(channels, patch, |channel, pixel| filters[channel * patch + pixel]);
-        Arch::new().dispatch(Forward {
-            scratch: self,
-            patches,
-            channels,
-            bias,
-            output,
-        });
+        self.convolve(patches, channels, bias, input, output);
     }
 
     /// The gradient at the input. Only for a stride of 1, where it is itself a convolution: of the gradient from above,
@@ -76,18 +72,11 @@ impl Convolution {
             out_width: patches.width,
             ..*patches
         };
-        self.padded.fill(&back, output_gradient);
         self.order_filters(patches.channels, back.patch(), |below, pixel| {
             let (channel, pixel) = (pixel / window, pixel % window);
             filters[channel * patch + below * window + window - 1 - pixel]
         });
-        Arch::new().dispatch(Forward {
-            scratch: self,
-            patches: &back,
-            channels: patches.channels,
-            bias: &[],
-            output: input_gradient,
-        });
+        self.convolve(&back, patches.channels, &[], output_gradient, input_gradient);
     }
 
     /// Makes `gradient`, the `channels x patch` matrix of the filters, `keep` times itself plus the gradient of this
@@ -100,16 +89,32 @@ impl Convolution {
         keep: f32,
         gradient: &mut [f32],
     ) {
-        self.padded.fill(patches, input);
         let channels = gradient.len() / patches.patch();
         Arch::new().dispatch(FilterGradient {
             scratch: self,
             patches,
             channels,
+            input,
             output_gradient,
             keep,
             gradient,
         });
+    }
+
+    /// Convolves a batch with the filters laid out.
+    fn convolve(&mut self, patches: &Patches, channels: usize, bias: &[f32], input: &[f32], output: &mut [f32]) {
+        let images = images_at_a_time(patches);
+        let inputs = input.chunks(images * patches.image());
+        for (input, output) in inputs.zip(output.chunks_mut(images * channels * patches.places())) {
+            self.padded.fill(patches, input);
+            Arch::new().dispatch(Forward {
+                scratch: self,
+                patches,
+                channels,
+                bias,
+                output,
+            });
+        }
     }
 
     /// Lays filters out as tiles read them: for each tile of channels, the pixels one after the other.
@@ -122,6 +127,12 @@ impl Convolution {
             }
         }
     }
+}
+
+/// How many images are worked on at a time.
+fn images_at_a_time(patches: &Patches) -> usize {
+    let (width, height) = patches.padded();
+    (IMAGES / (patches.channels * width * height)).max(1)
 }
 
 /// Places of one image, side by side in a panel.
@@ -249,6 +260,7 @@ struct FilterGradient<'a> {
     scratch: &'a mut Convolution,
     patches: &'a Patches,
     channels: usize,
+    input: &'a [f32],
     output_gradient: &'a [f32],
     keep: f32,
     gradient: &'a mut [f32],
@@ -263,25 +275,49 @@ impl WithSimd for FilterGradient<'_> {
             scratch,
             patches,
             channels,
+            input,
             output_gradient,
             keep,
             gradient,
         } = self;
-        let Convolution {
+        let (patch, width) = (patches.patch(), tile::width::<S>());
+        let columns = channels.div_ceil(width);
+        scratch.panels.resize(PANELS * PIXELS * width, 0.0);
+        // What lies beside the last channel is multiplied, but never read.
+        scratch.above.resize(columns * PANELS * width * width, 0.0);
+        scratch.sums.clear();
+        scratch.sums.resize(columns * patch * width, 0.0);
+        let images = images_at_a_time(patches);
+        let inputs = input.chunks(images * patches.image());
+        for (input, above) in inputs.zip(output_gradient.chunks(images * channels * patches.places())) {
+            scratch.padded.fill(patches, input);
+            scratch.add_filter_gradient(simd, patches, channels, above);
+        }
+        for (channel, gradient) in gradient.chunks_exact_mut(patch).enumerate() {
+            let sums = &scratch.sums[channel / width * patch * width..][..patch * width];
+            let sums = sums[channel % width..].iter().step_by(width);
+            for (gradient, sum) in gradient.iter_mut().zip(sums) {
+                let kept = if keep == 0.0 { 0.0 } else { keep * *gradient };
+                *gradient = kept + sum;
+            }
+        }
+    }
+}
+
+impl Convolution {
+    /// Adds the filters' gradient of the images at hand to `sums`: for each column of channels, `patch x width`.
+    #[inline(always)]
+    fn add_filter_gradient<S: Simd>(&mut self, simd: S, patches: &Patches, channels: usize, output_gradient: &[f32]) {
+        let Self {
             padded,
             panels,
             above,
             sums,
             ..
-        } = scratch;
+        } = self;
         let (patch, image) = (patches.patch(), patches.places());
         let width = tile::width::<S>();
         let (columns, block) = (channels.div_ceil(width), PANELS * width);
-        panels.resize(PANELS * PIXELS * width, 0.0);
-        // What lies beside the last channel is multiplied, but never read.
-        above.resize(columns * block * width, 0.0);
-        sums.clear();
-        sums.resize(columns * patch * width, 0.0);
         let places = output_gradient.len() / channels;
         for first in (0..places).step_by(block) {
             let end = places.min(first + block);
@@ -309,14 +345,6 @@ impl WithSimd for FilterGradient<'_> {
                         tile::add_product_of_panels(simd, rows.count, left, stride, above, sums);
                     }
                 }
-            }
-        }
-        for (channel, gradient) in gradient.chunks_exact_mut(patch).enumerate() {
-            let sums = &sums[channel / width * patch * width..][..patch * width];
-            let sums = sums[channel % width..].iter().step_by(width);
-            for (gradient, sum) in gradient.iter_mut().zip(sums) {
-                let kept = if keep == 0.0 { 0.0 } else { keep * *gradient };
-                *gradient = kept + sum;
             }
         }
     }

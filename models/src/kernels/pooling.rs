@@ -50,18 +50,47 @@ fn larger((best, winner): (f32, u32), (value, at): (f32, u32)) -> (f32, u32) {
 /// A row of windows of 2x2, side by side in two rows of an image that begin at pixel `first`.
 #[inline(always)]
 fn of_squares(image: &[f32], first: usize, output: &mut [f32], winners: &mut [u32]) {
-    let width = image.len() / 2;
-    let (top, bottom) = image.split_at(width);
-    let (top, bottom) = (top.as_chunks::<2>().0, bottom.as_chunks::<2>().0);
-    let (first, below) = (first as u32, (first + width) as u32);
-    // One length for all: then the loop has no bounds to check and fills vectors.
-    let places = output.len();
-    let (top, bottom, winners) = (&top[..places], &bottom[..places], &mut winners[..places]);
-    for place in 0..places {
-        let at = 2 * place as u32;
-        let upper = larger((top[place][0], first + at), (top[place][1], first + at + 1));
-        let lower = larger((bottom[place][0], below + at), (bottom[place][1], below + at + 1));
-        (output[place], winners[place]) = larger(upper, lower);
+    let (top, bottom) = image.split_at(image.len() / 2);
+    let squares = Squares {
+        top: top.as_chunks::<2>().0,
+        bottom: bottom.as_chunks::<2>().0,
+        first: first as u32,
+        below: (first + top.len()) as u32,
+    };
+    match output.len() {
+        8.. => squares.by::<8>(output, winners),
+        4.. => squares.by::<4>(output, winners),
+        _ => squares.by::<1>(output, winners),
+    }
+}
+
+struct Squares<'a> {
+    top: &'a [[f32; 2]],
+    bottom: &'a [[f32; 2]],
+    first: u32,
+    below: u32,
+}
+
+impl Squares<'_> {
+    /// Takes `N` squares at a time, which fill vectors; the last ones overlap with those before them.
+    #[inline(always)]
+    fn by<const N: usize>(&self, output: &mut [f32], winners: &mut [u32]) {
+        let last = output.len() - N;
+        for start in (0..last).step_by(N).chain([last]) {
+            let top = self.top[start..].first_chunk::<N>();
+            let bottom = self.bottom[start..].first_chunk::<N>();
+            let output = output[start..].first_chunk_mut::<N>();
+            let winners = winners[start..].first_chunk_mut::<N>();
+            if let (Some(top), Some(bottom), Some(output), Some(winners)) = (top, bottom, output, winners) {
+                for place in 0..N {
+                    let at = 2 * (start + place) as u32;
+                    let (upper, lower) = (self.first + at, self.below + at);
+                    let upper = larger((top[place][0], upper), (top[place][1], upper + 1));
+                    let lower = larger((bottom[place][0], lower), (bottom[place][1], lower + 1));
+                    (output[place], winners[place]) = larger(upper, lower);
+                }
+            }
+        }
     }
 }
 
