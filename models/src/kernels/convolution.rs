@@ -9,6 +9,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::{
     panels::{Padded, Panel},
     patches::Patches,
+    sparse::{Sparse, is_sparse},
     tile,
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct Convolution {
     /// The gradient from above, with channels side by side.
     above: Vec<f32>,
     sums: Vec<f32>,
+    sparse: Sparse,
 }
 
 impl Convolution {
@@ -52,8 +54,8 @@ impl Convolution {
         self.convolve(patches, channels, bias, input, output);
     }
 
-    /// The gradient at the input. Only for a stride of 1, where it is itself a convolution: of the gradient from above,
-    /// with each filter turned around.
+    /// Writes the gradient at the input. For a stride of 1 it is itself a convolution: of the gradient from above, with
+    /// each filter turned around.
     pub(crate) fn input_gradient(
         &mut self,
         patches: &Patches,
@@ -61,7 +63,11 @@ impl Convolution {
         output_gradient: &[f32],
         input_gradient: &mut [f32],
     ) {
-        assert_eq!(patches.stride, 1);
+        if patches.stride > 1 || is_sparse(output_gradient) {
+            return self
+                .sparse
+                .input_gradient(patches, filters, output_gradient, input_gradient);
+        }
         let (patch, window) = (patches.patch(), patches.kernel * patches.kernel);
         let back = Patches {
             channels: filters.len() / patch,
@@ -89,6 +95,11 @@ impl Convolution {
         keep: f32,
         gradient: &mut [f32],
     ) {
+        if is_sparse(output_gradient) {
+            return self
+                .sparse
+                .filter_gradient(patches, input, output_gradient, keep, gradient);
+        }
         let channels = gradient.len() / patches.patch();
         Arch::new().dispatch(FilterGradient {
             scratch: self,
@@ -367,12 +378,14 @@ mod tests {
             patches in any(1..3),
             (images, channels) in (1usize..4, 1usize..20),
             seed in 1usize..1000,
+            zeros in 0usize..5,
         ) {
             let (patch, places, image) = (patches.patch(), patches.places(), patches.image());
             let input = whole(images * image, seed);
             let filters = whole(channels * patch, seed + 1);
             let bias = whole(channels, seed + 2);
-            let above = whole(images * channels * places, seed + 3);
+            let mut above = whole(images * channels * places, seed + 3);
+            above.iter_mut().enumerate().filter(|(index, _)| index % 5 < zeros).for_each(|(_, value)| *value = 0.0);
             let mut output: Vec<f32> = (0..above.len()).map(|index| bias[index / places % channels]).collect();
             let mut filter_gradient = vec![0.0; filters.len()];
             let mut input_gradient = vec![0.0; input.len()];
@@ -399,11 +412,9 @@ mod tests {
                 scratch.filter_gradient(&patches, &input, &above, 1.0, &mut computed);
                 let twice: Vec<f32> = filter_gradient.iter().map(|value| 2.0 * value).collect();
                 prop_assert_eq!(&computed, &twice);
-                if patches.stride == 1 {
-                    let mut computed = vec![f32::NAN; input.len()];
-                    scratch.input_gradient(&patches, &filters, &above, &mut computed);
-                    prop_assert_eq!(&computed, &input_gradient);
-                }
+                let mut computed = vec![f32::NAN; input.len()];
+                scratch.input_gradient(&patches, &filters, &above, &mut computed);
+                prop_assert_eq!(&computed, &input_gradient);
             }
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod matrix;
 mod panels;
 pub(crate) mod patches;
 pub(crate) mod pooling;
+mod sparse;
 pub(crate) mod sums;
 pub(crate) mod thin;
 mod tile;

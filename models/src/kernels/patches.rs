@@ -1,5 +1,7 @@
 //! The patches of an image that a window looks at.
 
+use std::ops::Range;
+
 /// Which patches of an image a square window visits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Patches {
@@ -57,35 +59,101 @@ impl Patches {
     }
 }
 
-/// Scratch space in which patches are brought back to where they came from.
-#[derive(Default)]
-pub(crate) struct Columns {
-    /// An image with its padding.
-    padded: Vec<f32>,
-    /// The `patch x places` matrix of its patches.
-    columns: Vec<f32>,
-}
+impl Patches {
+    /// Makes `padded` an image of zeros with its padding.
+    pub(super) fn clear(&self, padded: &mut Vec<f32>) {
+        let (width, height) = self.padded();
+        padded.clear();
+        padded.resize(self.channels * height * width, 0.0);
+    }
 
-impl Columns {
-    /// Writes `image`: the sum, for each of its pixels, of the values that come from it in the `patch x places` matrix
-    /// that `fill` writes.
-    pub(crate) fn scatter(&mut self, patches: &Patches, image: &mut [f32], fill: impl FnOnce(&mut [f32])) {
-        let (width, height) = patches.padded();
-        self.columns.resize(patches.patch() * patches.places(), 0.0);
-        fill(&mut self.columns);
-        self.padded.clear();
-        self.padded.resize(patches.channels * height * width, 0.0);
-        let mut rows = self.columns.chunks_exact(patches.out_width);
-        for first in patches.window() {
-            for (row, from) in rows.by_ref().take(patches.out_height).enumerate() {
-                let into = &mut self.padded[first + row * patches.stride * width..];
-                for (pixel, value) in into.iter_mut().step_by(patches.stride).zip(from) {
+    /// Makes `padded` the image with its padding.
+    pub(super) fn pad(&self, image: &[f32], padded: &mut Vec<f32>) {
+        self.clear(padded);
+        for (first, row) in self.rows().zip(image.chunks_exact(self.width)) {
+            padded[first..first + self.width].copy_from_slice(row);
+        }
+    }
+
+    /// Takes an image out of its padding.
+    pub(super) fn unpad(&self, padded: &[f32], image: &mut [f32]) {
+        for (first, row) in self.rows().zip(image.chunks_exact_mut(self.width)) {
+            row.copy_from_slice(&padded[first..first + self.width]);
+        }
+    }
+
+    /// Copies the patches at some places of a padded image into rows of `stride` values.
+    #[inline(always)]
+    pub(super) fn lay_out(&self, padded: &[f32], places: Range<usize>, stride: usize, rows: &mut [f32]) {
+        match self.kernel {
+            1 => self.copy::<1>(padded, places, stride, rows),
+            3 => self.copy::<3>(padded, places, stride, rows),
+            5 => self.copy::<5>(padded, places, stride, rows),
+            _ => self.each_run(places, stride, |in_row, in_image| {
+                rows[in_row..in_row + self.kernel].copy_from_slice(&padded[in_image..in_image + self.kernel]);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn copy<const K: usize>(&self, padded: &[f32], places: Range<usize>, stride: usize, rows: &mut [f32]) {
+        self.each_run(places, stride, |in_row, in_image| {
+            if let (Some(row), Some(image)) = (rows[in_row..].first_chunk_mut(), padded[in_image..].first_chunk::<K>())
+            {
+                *row = *image;
+            }
+        });
+    }
+
+    /// Adds rows of `stride` values to where the patches at some places lie in a padded image.
+    #[inline(always)]
+    pub(super) fn bring_back(&self, rows: &[f32], places: Range<usize>, stride: usize, padded: &mut [f32]) {
+        match self.kernel {
+            1 => self.add::<1>(rows, places, stride, padded),
+            3 => self.add::<3>(rows, places, stride, padded),
+            5 => self.add::<5>(rows, places, stride, padded),
+            _ => self.each_run(places, stride, |in_row, in_image| {
+                let row = &rows[in_row..in_row + self.kernel];
+                for (pixel, value) in padded[in_image..].iter_mut().zip(row) {
                     *pixel += value;
                 }
-            }
+            }),
         }
-        for (first, row) in patches.rows().zip(image.chunks_exact_mut(patches.width)) {
-            row.copy_from_slice(&self.padded[first..first + patches.width]);
+    }
+
+    #[inline(always)]
+    fn add<const K: usize>(&self, rows: &[f32], places: Range<usize>, stride: usize, padded: &mut [f32]) {
+        self.each_run(places, stride, |in_row, in_image| {
+            if let (Some(row), Some(image)) = (
+                rows[in_row..].first_chunk::<K>(),
+                padded[in_image..].first_chunk_mut::<K>(),
+            ) {
+                // All are read before any is written: that fills vectors.
+                let mut sums = *image;
+                for pixel in 0..K {
+                    sums[pixel] += row[pixel];
+                }
+                *image = sums;
+            }
+        });
+    }
+
+    /// Visits the pixels of patches that lie side by side: where they begin in rows of `stride` values, a row for each
+    /// place, and in a padded image.
+    #[inline(always)]
+    fn each_run(&self, places: Range<usize>, stride: usize, mut visit: impl FnMut(usize, usize)) {
+        let (width, height) = self.padded();
+        for (row, place) in places.enumerate() {
+            let (y, x) = (place / self.out_width, place % self.out_width);
+            let mut in_row = row * stride;
+            for channel in 0..self.channels {
+                let mut in_image = (channel * height + y * self.stride) * width + x * self.stride;
+                for _ in 0..self.kernel {
+                    visit(in_row, in_image);
+                    in_row += self.kernel;
+                    in_image += width;
+                }
+            }
         }
     }
 }
@@ -125,25 +193,5 @@ pub(super) mod tests {
         let y = (place / patches.out_width * patches.stride + within / kernel).checked_sub(patches.padding)?;
         let x = (place % patches.out_width * patches.stride + within % kernel).checked_sub(patches.padding)?;
         (y < patches.height && x < patches.width).then_some((channel * patches.height + y) * patches.width + x)
-    }
-
-    proptest! {
-        #[test]
-        fn each_value_is_added_to_the_pixel_it_came_from(patches in any(1..4), seed in 1usize..1000) {
-            let places = patches.places();
-            let columns: Vec<f32> = (0..patches.patch() * places).map(|i| ((i * seed) % 7) as f32 - 3.0).collect();
-            let mut expected = vec![0.0; patches.image()];
-            for (index, value) in columns.iter().enumerate() {
-                if let Some(pixel) = under(&patches, index / places, index % places) {
-                    expected[pixel] += value;
-                }
-            }
-            let mut scattered = vec![f32::NAN; patches.image()];
-            let mut scratch = Columns::default();
-            for _ in 0..2 {
-                scratch.scatter(&patches, &mut scattered, |into| into.copy_from_slice(&columns));
-                prop_assert_eq!(&scattered, &expected);
-            }
-        }
     }
 }

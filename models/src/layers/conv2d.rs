@@ -7,12 +7,7 @@ use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, u
 use crate::{
     chain::{Sink, Values},
     error::ModelError,
-    kernels::{
-        convolution::Convolution,
-        matrix::{Matrix, MatrixMut},
-        patches::{Columns, Patches},
-        sums,
-    },
+    kernels::{convolution::Convolution, patches::Patches, sums},
     network::Mode,
     width::{Axis, Signal, WidthGroups},
 };
@@ -64,7 +59,6 @@ impl Description for Conv2d {
                 channels: self.channels,
                 patches,
                 convolution: Convolution::default(),
-                columns: Columns::default(),
             }),
             output: Signal { shape, width },
             parameters,
@@ -78,7 +72,6 @@ struct Live {
     channels: usize,
     patches: Patches,
     convolution: Convolution,
-    columns: Columns,
 }
 
 impl Live {
@@ -141,23 +134,9 @@ impl Layer for Live {
             weight_sink.keep,
             weight_sink.gradient,
         );
-        match input_gradient {
-            Some(gradient) if self.patches.stride == 1 => {
-                self.convolution
-                    .input_gradient(&self.patches, weight, output_gradient, gradient);
-            }
-            Some(gradient) => {
-                let patch = self.patches.patch();
-                let weight = Matrix::new(weight, self.channels, patch).transposed();
-                let above = output_gradient.chunks_exact(self.channels * places);
-                for (image, above) in gradient.chunks_exact_mut(self.patches.image()).zip(above) {
-                    let above = Matrix::new(above, self.channels, places);
-                    self.columns.scatter(&self.patches, image, |columns| {
-                        MatrixMut::new(columns, patch, places).product(0.0, 1.0, weight, above);
-                    });
-                }
-            }
-            None => {}
+        if let Some(gradient) = input_gradient {
+            self.convolution
+                .input_gradient(&self.patches, weight, output_gradient, gradient);
         }
         Ok(())
     }
