@@ -1,6 +1,7 @@
 //! Drives the engine with the workers' results.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
@@ -24,16 +25,27 @@ use crate::{
 /// client, so no deadline can pass.
 const NOW: Duration = Duration::ZERO;
 
+/// How much is under way at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Jobs with the workers.
+    pub(crate) running: usize,
+    /// These, and updates that wait for those before them.
+    pub(crate) window: usize,
+}
+
 pub(crate) struct Driver<'a> {
     simulation: &'a Simulation<'a>,
     engine: Engine,
     round_started: Instant,
-    window: usize,
+    limits: Limits,
     jobs: Sender<Job>,
     done: Receiver<Done>,
-    /// Jobs that wait until those before them are through.
+    /// Jobs that wait until those before them are through, in the order in which they are wanted.
     pending: VecDeque<Job>,
-    /// Jobs that are with the workers, and updates that the engine has not asked for yet.
+    /// Jobs that are with the workers.
+    running: usize,
+    /// These, and updates that the engine has not asked for yet.
     outstanding: usize,
     /// Updates that are offered to the engine.
     offered: BTreeMap<ClientName, SealedUpdate>,
@@ -51,7 +63,7 @@ impl<'a> Driver<'a> {
     pub(crate) fn new(
         simulation: &'a Simulation<'a>,
         engine: Engine,
-        window: usize,
+        limits: Limits,
         jobs: Sender<Job>,
         done: Receiver<Done>,
     ) -> Self {
@@ -59,10 +71,11 @@ impl<'a> Driver<'a> {
             simulation,
             engine,
             round_started: Instant::now(),
-            window,
+            limits,
             jobs,
             done,
             pending: VecDeque::new(),
+            running: 0,
             outstanding: 0,
             offered: BTreeMap::new(),
             proposed: BTreeMap::new(),
@@ -183,22 +196,33 @@ impl<'a> Driver<'a> {
         Some(update)
     }
 
-    /// Hands jobs to the workers, as many as the window allows.
+    /// Hands jobs to the workers, as many as the limits allow.
     fn dispatch(&mut self) -> Result<(), SimulationError> {
-        while self.outstanding < self.window
-            && let Some(mut job) = self.pending.pop_front()
+        while self.running < self.limits.running
+            && let Some(mut job) = self.next_job()
         {
             if let Job::Train { client, kept, .. } = &mut job {
                 *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
+            self.running += 1;
             self.outstanding += 1;
             self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
         }
         Ok(())
     }
 
+    /// The longest of the jobs within the window, so that the last worker ends with the others. The first pending job
+    /// always is within it: nothing waits for a job that is never given out.
+    fn next_job(&mut self) -> Option<Job> {
+        let within = self.limits.window.checked_sub(self.outstanding)?;
+        let candidates = self.pending.iter().take(within).enumerate();
+        let (longest, _) = candidates.max_by_key(|(at, job)| (job.examples(self.simulation), Reverse(*at)))?;
+        self.pending.remove(longest)
+    }
+
     /// Takes in what a worker has done: what it means for the engine, if anything yet.
     fn finished(&mut self, done: Done) -> Result<Option<Event>, SimulationError> {
+        self.running -= 1;
         Ok(match done {
             Done::Panicked => return Err(SimulationError::WorkerEnded),
             Done::Trained {

@@ -17,7 +17,13 @@ use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
 use selvedge_protocols::{Description, LocalError, Purpose, ServerState, evaluation::test_chunks};
 
-use crate::{driver::Driver, worker::Worker};
+use crate::{
+    driver::{Driver, Limits},
+    worker::Worker,
+};
+
+/// Bytes of updates that may wait for those before them; twice as many updates as workers may in any case.
+const WAITING: usize = 1 << 26;
 
 /// A federation that is about to be simulated.
 pub struct Simulation<'a> {
@@ -58,21 +64,25 @@ impl Simulation<'_> {
         // There are never more jobs at a time than that.
         let jobs = description.cohort_size().max(self.test.map_or(0, test_chunks));
         let workers = self.workers.clamp(1, jobs.max(1));
-        // Twice as many jobs as workers keep each of them busy while its last result waits its turn.
-        let window = 2 * workers;
         let abandon = Arc::new(AtomicBool::new(false));
         let (initial, layout, trainers) = self.build(workers, &abandon).map_err(LocalError::from)?;
+        let update = initial.parameters.len() * size_of::<f32>();
+        let limits = Limits {
+            // One more than workers: the next is at hand when one is done.
+            running: workers + 1,
+            window: (2 * workers).max(WAITING / update.max(1)),
+        };
         let engine = Engine::new(
             description.clone(),
             &layout,
             initial,
             Roster::Numbered(description.clients),
-            window,
+            limits.window,
         );
 
         thread::scope(|scope| {
-            let (jobs, queue) = bounded(window);
-            let (results, done) = bounded(window);
+            let (jobs, queue) = bounded(limits.running);
+            let (results, done) = bounded(limits.running);
             for trainer in trainers {
                 let (queue, results) = (queue.clone(), results.clone());
                 let worker = Worker {
@@ -82,7 +92,7 @@ impl Simulation<'_> {
                 scope.spawn(move || worker.work(&queue, &results));
             }
             drop((queue, results));
-            let ended = Driver::new(self, engine, window, jobs, done).run(observe);
+            let ended = Driver::new(self, engine, limits, jobs, done).run(observe);
             // What is under way does not count any more.
             abandon.store(true, Ordering::Relaxed);
             ended

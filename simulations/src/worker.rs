@@ -38,6 +38,17 @@ pub(crate) enum Job {
     },
 }
 
+impl Job {
+    /// How many examples it goes through, each once: the longer of two jobs has more.
+    pub(crate) fn examples(&self, simulation: &Simulation<'_>) -> usize {
+        match self {
+            Self::Train { client, .. } => examples(simulation, simulation.shares, client).indices.len(),
+            Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
+            Self::Test { .. } => 0,
+        }
+    }
+}
+
 /// What came of it.
 pub(crate) enum Done {
     Trained {
