@@ -50,6 +50,27 @@ fn one_two_four_and_eight_workers_give_the_same_bytes_and_so_does_a_second_run()
     }
 }
 
+/// Updates of 19 MB: of these, only a few may be there at a time.
+#[test]
+fn large_updates_wait_for_their_turn_and_unequal_clients_for_each_other_with_the_same_result() {
+    let folder = TempDir::new().unwrap();
+    let wide = "model={ input = [1, 28, 28], layers = [{ kind = 'flatten' }, { kind = 'dense', units = 6000 }, { kind = 'dense', units = 10 }] }";
+    let unequal = "partition={ kind = 'power-law', exponent = 1.5 }";
+    let set = [
+        "--set",
+        wide,
+        "--set",
+        unequal,
+        "--set",
+        "cohort.size=12",
+        "--set",
+        "training={ epochs = 1, batch_size = 64, optimiser = { kind = 'sgd', learning_rate = 0.01 } }",
+    ];
+    let hashes =
+        ["1", "2", "3"].map(|workers| weights(folder.path(), &[set.as_slice(), &["--workers", workers]].concat()));
+    assert_eq!(BTreeSet::from(hashes).len(), 1);
+}
+
 #[test]
 fn another_seed_gives_another_model() {
     let folder = TempDir::new().unwrap();

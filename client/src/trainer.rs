@@ -134,7 +134,7 @@ impl Local<'_> {
         let inputs = gathered.gather(dataset, batch)?;
         let outputs = network.forward(&inputs, &mut Mode::Train(&mut self.random))?;
         let loss = self.training.loss.evaluate(&outputs, gathered.targets(dataset))?;
-        match (correction, optimiser.plain()) {
+        match (correction, optimiser.plain_rate()) {
             (None, Some(rate)) => network.descend(&loss.gradient, rate)?,
             (correction, _) => {
                 network.zero_gradient();

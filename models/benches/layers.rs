@@ -64,12 +64,19 @@ fn layers(criterion: &mut Criterion) {
             bencher.iter(|| network.forward(&input, &mut Mode::Evaluate).unwrap());
         });
         group.throughput(Throughput::Elements(2 * operations));
-        group.bench_function("backward", |bencher| {
-            bencher.iter(|| {
-                network.zero_gradient();
-                network.backward_to_input(&above).unwrap()
+        // Below a max-pool, of four values of a gradient three are 0.
+        let kept: Vec<f32> = (0..above.elem_count())
+            .map(|index| f32::from(u8::from(index % 4 == 0)))
+            .collect();
+        let sparse = (&above * Tensor::from_vec(kept, above.shape(), &Device::Cpu).unwrap()).unwrap();
+        for (name, above) in [("backward", &above), ("backward, one in four", &sparse)] {
+            group.bench_function(name, |bencher| {
+                bencher.iter(|| {
+                    network.zero_gradient();
+                    network.backward_to_input(above).unwrap()
+                });
             });
-        });
+        }
     }
 }
 

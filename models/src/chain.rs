@@ -32,8 +32,8 @@ pub(crate) struct Sink<'a> {
     pub(crate) parameters: &'a [f32],
     /// The gradient so far.
     pub(crate) gradient: &'a mut [f32],
-    /// What the gradient so far counts: 1, or 0 where it is yet to begin (it then holds anything).
-    pub(crate) keep: f32,
+    /// Whether there is a gradient so far; where it is yet to begin, `gradient` holds anything.
+    pub(crate) is_begun: bool,
 }
 
 impl<'a> Sink<'a> {
@@ -41,13 +41,13 @@ impl<'a> Sink<'a> {
         Sink {
             parameters: &self.parameters[stage.parameters.clone()],
             gradient: &mut self.gradient[stage.parameters.clone()],
-            keep: self.keep,
+            is_begun: self.is_begun,
         }
     }
 
     /// The gradient, to add to: where it is yet to begin, it is 0.
     pub(crate) fn begun(self) -> &'a mut [f32] {
-        if self.keep == 0.0 {
+        if !self.is_begun {
             self.gradient.fill(0.0);
         }
         self.gradient
@@ -55,20 +55,20 @@ impl<'a> Sink<'a> {
 
     /// The sinks of the first `parameters` parameters and of the others.
     pub(crate) fn split_at(self, parameters: usize) -> (Sink<'a>, Sink<'a>) {
-        let keep = self.keep;
+        let is_begun = self.is_begun;
         let (one, other) = self.parameters.split_at(parameters);
         let (one_gradient, other_gradient) = self.gradient.split_at_mut(parameters);
         let one = Sink {
             parameters: one,
             gradient: one_gradient,
-            keep,
+            is_begun,
         };
         (
             one,
             Sink {
                 parameters: other,
                 gradient: other_gradient,
-                keep,
+                is_begun,
             },
         )
     }

@@ -198,7 +198,7 @@ impl Network {
                 let sink = Sink {
                     parameters: &self.parameters,
                     gradient: &mut self.gradient,
-                    keep: if self.begun { 1.0 } else { 0.0 },
+                    is_begun: self.begun,
                 };
                 on_slice(input, |input| {
                     on_slice(&above, |above| {
@@ -236,7 +236,7 @@ impl Network {
     /// [SGD](crate::OptimiserDescription::Sgd) make, without writing all of the gradient. No gradient is kept.
     ///
     /// # Errors
-    /// As for [`backward`](Self::backward).
+    /// As for [`backward`](Self::backward). When a layer fails, those above it have made their step already.
     pub fn descend(&mut self, output_gradient: &Tensor, learning_rate: f32) -> Result<(), ModelError> {
         let Way::Kernels(Some(input)) = &self.way else {
             self.zero_gradient();

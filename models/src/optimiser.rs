@@ -181,7 +181,7 @@ impl Optimiser {
 
     /// The learning rate, where a step is that times the gradient and nothing else: what
     /// [`Network::descend`](crate::Network::descend) makes too, and faster.
-    pub fn plain(&self) -> Option<f32> {
+    pub fn plain_rate(&self) -> Option<f32> {
         match self.description {
             OptimiserDescription::Sgd {
                 learning_rate,
@@ -203,7 +203,7 @@ impl Optimiser {
                 nesterov,
                 weight_decay,
             } => {
-                if let Some(rate) = self.plain() {
+                if let Some(rate) = self.plain_rate() {
                     return descend(parameters, gradient, rate);
                 }
                 let (rate, momentum) = (learning_rate as f32, momentum as f32);

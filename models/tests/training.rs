@@ -215,12 +215,15 @@ fn descending_at_once_is_a_step_of_plain_sgd_to_the_bit() {
     for (preset, shape) in [
         (Preset::Mlp, vec![1, 9, 9]),
         (Preset::LeNet5, vec![1, 16, 16]),
+        (Preset::McmahanCnn, vec![1, 8, 8]),
         (Preset::ResNet8, vec![3, 8, 8]),
     ] {
         let description = preset.describe(&shape, 7);
         // The last is too large for the products of few terms.
         for examples in [1, 10, 70] {
-            let input = Tensor::rand(0f32, 1.0, [&[examples], shape.as_slice()].concat(), &Device::Cpu).unwrap();
+            let shape = [&[examples], shape.as_slice()].concat();
+            let pixels: Vec<f32> = (0..shape.iter().product()).map(|_| rng.random()).collect();
+            let input = Tensor::from_vec(pixels, shape, &Device::Cpu).unwrap();
             let classes: Vec<u32> = (0..examples as u32).map(|example| example % 7).collect();
             let start = Weights::initial(&description, &mut rng).unwrap();
             for new in [Network::new as New, Network::by_definition] {
@@ -240,7 +243,9 @@ fn descending_at_once_is_a_step_of_plain_sgd_to_the_bit() {
                     step.backward(&loss.gradient).unwrap();
                     step.update(|parameters, gradient| optimiser.step(parameters, gradient));
                     descent.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
-                    descent.descend(&loss.gradient, optimiser.plain().unwrap()).unwrap();
+                    descent
+                        .descend(&loss.gradient, optimiser.plain_rate().unwrap())
+                        .unwrap();
                 }
                 assert_ne!(step.parameters(), start.parameters);
                 assert_eq!(step.parameters(), descent.parameters());

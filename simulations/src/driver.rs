@@ -30,9 +30,12 @@ const NOW: Duration = Duration::ZERO;
 pub(crate) struct Limits {
     /// Jobs with the workers.
     pub(crate) running: usize,
-    /// These, and updates that wait for those before them.
+    /// These, and updates that are offered to the engine; the engine holds as many more at most.
     pub(crate) window: usize,
 }
+
+/// Among how many jobs the longest is looked for at most.
+const CHOICE: usize = 64;
 
 pub(crate) struct Driver<'a> {
     simulation: &'a Simulation<'a>,
@@ -41,8 +44,8 @@ pub(crate) struct Driver<'a> {
     limits: Limits,
     jobs: Sender<Job>,
     done: Receiver<Done>,
-    /// Jobs that wait until those before them are through, in the order in which they are wanted.
-    pending: VecDeque<Job>,
+    /// Jobs that wait until those before them are through, in the order in which they are wanted, with their lengths.
+    pending: VecDeque<(usize, Job)>,
     /// Jobs that are with the workers.
     running: usize,
     /// These, and updates that the engine has not asked for yet.
@@ -127,7 +130,7 @@ impl<'a> Driver<'a> {
                 broadcast,
             } => {
                 self.asked += 1;
-                self.pending.push_back(match task {
+                self.push(match task {
                     Task::Train => Job::Train {
                         client,
                         round,
@@ -173,7 +176,7 @@ impl<'a> Driver<'a> {
                     chunk,
                     broadcast: broadcast.clone(),
                 };
-                self.pending.extend((0..self.tested.len()).map(job));
+                (0..self.tested.len()).for_each(|chunk| self.push(job(chunk)));
             }
             Action::Record(mut record) => {
                 (self.asked, self.answered) = (0, 0);
@@ -215,9 +218,13 @@ impl<'a> Driver<'a> {
     /// always is within it: nothing waits for a job that is never given out.
     fn next_job(&mut self) -> Option<Job> {
         let within = self.limits.window.checked_sub(self.outstanding)?;
-        let candidates = self.pending.iter().take(within).enumerate();
-        let (longest, _) = candidates.max_by_key(|(at, job)| (job.examples(self.simulation), Reverse(*at)))?;
-        self.pending.remove(longest)
+        let lengths = self.pending.iter().map(|(length, _)| *length);
+        let (_, job) = self.pending.remove(longest(lengths.take(within.min(CHOICE)))?)?;
+        Some(job)
+    }
+
+    fn push(&mut self, job: Job) {
+        self.pending.push_back((job.length(self.simulation), job));
     }
 
     /// Takes in what a worker has done: what it means for the engine, if anything yet.
@@ -295,5 +302,24 @@ impl<'a> Driver<'a> {
             }
         }
         Some(Ok(Some(sum)))
+    }
+}
+
+/// Where the largest of some lengths is; of equals the first.
+fn longest(lengths: impl Iterator<Item = usize>) -> Option<usize> {
+    let (at, _) = lengths.enumerate().max_by_key(|(at, length)| (*length, Reverse(*at)))?;
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_goes_first_and_of_equals_the_one_that_is_wanted_first() {
+        assert_eq!(longest([3, 9, 1, 9].into_iter()), Some(1));
+        assert_eq!(longest([9, 9].into_iter()), Some(0));
+        assert_eq!(longest([3, 9, 1, 9].into_iter().take(1)), Some(0));
+        assert_eq!(longest([].into_iter()), None);
     }
 }

@@ -15,15 +15,18 @@ use selvedge_client::Trainer;
 use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
-use selvedge_protocols::{Description, LocalError, Purpose, ServerState, evaluation::test_chunks};
+use selvedge_protocols::{
+    Description, LocalError, Purpose, ServerState, evaluation::test_chunks, update::expected_sections,
+};
 
 use crate::{
     driver::{Driver, Limits},
     worker::Worker,
 };
 
-/// Bytes of updates that may wait for those before them; twice as many updates as workers may in any case.
-const WAITING: usize = 1 << 26;
+/// Bytes of updates that may be there at a time, in training or waiting for those before them; four times as many
+/// updates as workers may in any case.
+const WAITING: u64 = 1 << 26;
 
 /// A federation that is about to be simulated.
 pub struct Simulation<'a> {
@@ -66,11 +69,16 @@ impl Simulation<'_> {
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
         let (initial, layout, trainers) = self.build(workers, &abandon).map_err(LocalError::from)?;
-        let update = initial.parameters.len() * size_of::<f32>();
+        let update: u64 = expected_sections(&layout, &*description.algorithm, &[])
+            .iter()
+            .map(|section| section.values * size_of::<f32>() as u64)
+            .sum();
+        // Half of them may be held by the engine, half by the driver.
+        let waiting = usize::try_from(WAITING / 2 / update.max(1)).unwrap_or(usize::MAX);
         let limits = Limits {
-            // One more than workers: the next is at hand when one is done.
-            running: workers + 1,
-            window: (2 * workers).max(WAITING / update.max(1)),
+            // The next is at hand when one is done, also while updates are folded.
+            running: 2 * workers,
+            window: waiting.max(2 * workers),
         };
         let engine = Engine::new(
             description.clone(),

@@ -39,12 +39,17 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// How many examples it goes through, each once: the longer of two jobs has more.
-    pub(crate) fn examples(&self, simulation: &Simulation<'_>) -> usize {
+    /// How many examples it goes through; only which of two jobs is longer counts.
+    pub(crate) fn length(&self, simulation: &Simulation<'_>) -> usize {
         match self {
-            Self::Train { client, .. } => examples(simulation, simulation.shares, client).indices.len(),
+            Self::Train { client, .. } => {
+                let examples = examples(simulation, simulation.shares, client).indices.len();
+                let training = &simulation.description.training;
+                let of_steps = |steps: u32| (steps as usize).saturating_mul(examples.min(training.batch_size));
+                training.steps.map_or(examples, of_steps)
+            }
             Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
-            Self::Test { .. } => 0,
+            Self::Test { chunk, .. } => simulation.test.map_or(0, |dataset| test_chunk(dataset, *chunk).len()),
         }
     }
 }

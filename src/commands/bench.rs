@@ -23,8 +23,8 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let workers = self.workers.or_else(|| thread::available_parallelism().ok());
-        let benchmark =
-            Benchmark::run(self.turns.get(), workers.map_or(1, NonZeroUsize::get)).map_err(Failure::system)?;
+        let workers = workers.unwrap_or(NonZeroUsize::MIN);
+        let benchmark = Benchmark::run(self.turns, workers).map_err(Failure::system)?;
         match self.json {
             true => print(serde_json::to_string(&benchmark).map_err(Failure::system)?)?,
             false => print(benchmark)?,

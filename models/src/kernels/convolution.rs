@@ -4,9 +4,10 @@
 //! patches' pixels are gathered, a part of the patch at a time so that they stay in the nearest cache, and multiplied
 //! with the filters at once: the matrix of all patches is never written out.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 use super::{
+    dispatch,
     panels::{Padded, Panel},
     patches::Patches,
     sparse::{Sparse, is_sparse},
@@ -14,7 +15,7 @@ use super::{
 };
 
 /// Values of padded images that are worked on at a time: they stay in a near cache beside the filters.
-const IMAGES: usize = 1 << 16;
+const IMAGES: usize = if cfg!(test) { 1 << 10 } else { 1 << 16 };
 
 /// Values of a panel that are gathered at a time.
 const PANEL: usize = 6144;
@@ -54,8 +55,8 @@ impl Convolution {
         self.convolve(patches, channels, bias, input, output);
     }
 
-    /// Writes the gradient at the input. For a stride of 1 it is itself a convolution: of the gradient from above, with
-    /// each filter turned around.
+    /// Writes the gradient at the input. For a stride of 1 it is itself a convolution, of the gradient from above with
+    /// each filter turned around; with a longer stride, or where most of the gradient is 0, it is made place by place.
     pub(crate) fn input_gradient(
         &mut self,
         patches: &Patches,
@@ -85,29 +86,28 @@ impl Convolution {
         self.convolve(&back, patches.channels, &[], output_gradient, input_gradient);
     }
 
-    /// Makes `gradient`, the `channels x patch` matrix of the filters, `keep` times itself plus the gradient of this
-    /// batch. With `keep` 0 it is not read.
+    /// Makes `gradient`, the `channels x patch` matrix of the filters, the gradient of this batch, or adds it.
     pub(crate) fn filter_gradient(
         &mut self,
         patches: &Patches,
         input: &[f32],
         output_gradient: &[f32],
-        keep: f32,
+        add: bool,
         gradient: &mut [f32],
     ) {
         if is_sparse(output_gradient) {
             return self
                 .sparse
-                .filter_gradient(patches, input, output_gradient, keep, gradient);
+                .filter_gradient(patches, input, output_gradient, add, gradient);
         }
         let channels = gradient.len() / patches.patch();
-        Arch::new().dispatch(FilterGradient {
+        dispatch(FilterGradient {
             scratch: self,
             patches,
             channels,
             input,
             output_gradient,
-            keep,
+            add,
             gradient,
         });
     }
@@ -118,7 +118,7 @@ impl Convolution {
         let inputs = input.chunks(images * patches.image());
         for (input, output) in inputs.zip(output.chunks_mut(images * channels * patches.places())) {
             self.padded.fill(patches, input);
-            Arch::new().dispatch(Forward {
+            dispatch(Forward {
                 scratch: self,
                 patches,
                 channels,
@@ -273,7 +273,7 @@ struct FilterGradient<'a> {
     channels: usize,
     input: &'a [f32],
     output_gradient: &'a [f32],
-    keep: f32,
+    add: bool,
     gradient: &'a mut [f32],
 }
 
@@ -288,7 +288,7 @@ impl WithSimd for FilterGradient<'_> {
             channels,
             input,
             output_gradient,
-            keep,
+            add,
             gradient,
         } = self;
         let (patch, width) = (patches.patch(), tile::width::<S>());
@@ -308,8 +308,8 @@ impl WithSimd for FilterGradient<'_> {
             let sums = &scratch.sums[channel / width * patch * width..][..patch * width];
             let sums = sums[channel % width..].iter().step_by(width);
             for (gradient, sum) in gradient.iter_mut().zip(sums) {
-                let kept = if keep == 0.0 { 0.0 } else { keep * *gradient };
-                *gradient = kept + sum;
+                let before = if add { *gradient } else { 0.0 };
+                *gradient = before + sum;
             }
         }
     }
@@ -364,7 +364,10 @@ impl Convolution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::patches::tests::{any, under};
+    use crate::kernels::{
+        patches::tests::{any, under},
+        with_lanes,
+    };
     use proptest::prelude::*;
 
     fn whole(count: usize, seed: usize) -> Vec<f32> {
@@ -372,11 +375,13 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
         /// Small whole numbers, so that sums are exact in any order.
         #[test]
         fn forward_and_both_gradients_are_the_sums_they_are_defined_as(
             patches in any(1..3),
-            (images, channels) in (1usize..4, 1usize..20),
+            (images, channels) in (1usize..4, 1usize..40),
+            lanes in prop_oneof![Just(0usize), Just(1), Just(4), Just(16)],
             seed in 1usize..1000,
             zeros in 0usize..5,
         ) {
@@ -401,21 +406,23 @@ mod tests {
                     }
                 }
             }
-            let mut scratch = Convolution::default();
-            for _ in 0..2 {
-                let mut computed = vec![f32::NAN; above.len()];
-                scratch.forward(&patches, &input, &filters, &bias, &mut computed);
-                prop_assert_eq!(&computed, &output);
-                let mut computed = vec![f32::NAN; filters.len()];
-                scratch.filter_gradient(&patches, &input, &above, 0.0, &mut computed);
-                prop_assert_eq!(&computed, &filter_gradient);
-                scratch.filter_gradient(&patches, &input, &above, 1.0, &mut computed);
-                let twice: Vec<f32> = filter_gradient.iter().map(|value| 2.0 * value).collect();
-                prop_assert_eq!(&computed, &twice);
-                let mut computed = vec![f32::NAN; input.len()];
-                scratch.input_gradient(&patches, &filters, &above, &mut computed);
-                prop_assert_eq!(&computed, &input_gradient);
-            }
+            with_lanes(lanes, || {
+                let mut scratch = Convolution::default();
+                for _ in 0..2 {
+                    let mut computed = vec![f32::NAN; above.len()];
+                    scratch.forward(&patches, &input, &filters, &bias, &mut computed);
+                    assert_eq!(computed, output);
+                    let mut computed = vec![f32::NAN; filters.len()];
+                    scratch.filter_gradient(&patches, &input, &above, false, &mut computed);
+                    assert_eq!(computed, filter_gradient);
+                    scratch.filter_gradient(&patches, &input, &above, true, &mut computed);
+                    let twice: Vec<f32> = filter_gradient.iter().map(|value| 2.0 * value).collect();
+                    assert_eq!(computed, twice);
+                    let mut computed = vec![f32::NAN; input.len()];
+                    scratch.input_gradient(&patches, &filters, &above, &mut computed);
+                    assert_eq!(computed, input_gradient);
+                }
+            });
         }
     }
 }

@@ -3,12 +3,13 @@
 //! For a small batch a general matrix product spends most of its time bringing the weights into its own order. Here
 //! they are read once, as they lie.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
-use super::matrix::{Matrix, MatrixMut};
-
-/// Up to so many rows on the left, this is faster than a general product.
-const FEW: usize = 64;
+use super::{
+    FEW, dispatch,
+    matrix::{Matrix, MatrixMut},
+    multiply_add,
+};
 
 /// Rows of inputs that are worked on together.
 const INPUTS: usize = 5;
@@ -22,7 +23,7 @@ pub(crate) fn products_of_rows(inputs: &[f32], weights: &[f32], length: usize, o
         let inputs = Matrix::new(inputs, rows, length);
         return MatrixMut::new(out, rows, columns).product(0.0, 1.0, inputs, weights);
     }
-    Arch::new().dispatch(Products {
+    dispatch(Products {
         inputs,
         weights,
         length,
@@ -104,7 +105,7 @@ fn tile<S: Simd, const W: usize>(simd: S, weights: [&[f32]; W], inputs: [&[f32];
             let value = input_vectors[input][index];
             for weight in 0..W {
                 let sum = &mut sums[input][weight];
-                *sum = simd.mul_add_f32s(weight_vectors[weight][index], value, *sum);
+                *sum = multiply_add(simd, weight_vectors[weight][index], value, *sum);
             }
         }
     }
@@ -125,6 +126,7 @@ fn tile<S: Simd, const W: usize>(simd: S, weights: [&[f32]; W], inputs: [&[f32];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::with_lanes;
     use proptest::prelude::*;
 
     proptest! {
@@ -133,12 +135,13 @@ mod tests {
             rows in 1usize..80,
             columns in 1usize..11,
             length in 1usize..50,
+            lanes in prop_oneof![Just(0usize), Just(1), Just(4), Just(16)],
         ) {
             let whole = |index: usize| (index % 7) as f32 - 3.0;
             let inputs: Vec<f32> = (0..rows * length).map(whole).collect();
             let weights: Vec<f32> = (0..columns * length).map(|index| whole(index * 3)).collect();
             let mut out = vec![f32::NAN; rows * columns];
-            products_of_rows(&inputs, &weights, length, &mut out);
+            with_lanes(lanes, || products_of_rows(&inputs, &weights, length, &mut out));
             for row in 0..rows {
                 for column in 0..columns {
                     let one = &inputs[row * length..(row + 1) * length];

@@ -62,9 +62,7 @@ impl<'a> Matrix<'a> {
             shape: self.shape.transposed(),
         }
     }
-}
 
-impl<'a> Matrix<'a> {
     /// `count` of its columns, from `first` on.
     pub(crate) fn columns(self, first: usize, count: usize) -> Self {
         let Self { values, mut shape } = self;
@@ -79,6 +77,11 @@ impl<'a> Matrix<'a> {
     /// How many rows it has.
     pub(super) fn rows(&self) -> usize {
         self.shape.rows
+    }
+
+    /// How many columns it has.
+    pub(super) fn column_count(&self) -> usize {
+        self.shape.columns
     }
 
     /// The values of a row.

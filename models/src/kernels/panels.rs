@@ -4,7 +4,7 @@ use pulp::Simd;
 
 use super::{
     patches::Patches,
-    tile::{VECTORS, WIDEST},
+    tile::{VECTORS, WIDEST, width},
 };
 
 /// Zeros before and after the images: a vector may be read that only partly lies in them.
@@ -101,6 +101,7 @@ struct Piece {
 impl Panel {
     /// The panel that begins at place `first` of the `places` that all images have; the last may be cut short.
     pub(super) fn new<S: Simd>(patches: &Patches, first: usize, places: usize) -> Self {
+        const { assert!(width::<S>() <= WIDEST) };
         let (padded_width, padded_height) = patches.padded();
         let image = patches.channels * padded_height * padded_width;
         let (mut at, within) = (first / patches.places() * image, first % patches.places());

@@ -1,39 +1,56 @@
 //! The largest value of each window, and where it was.
 
-use pulp::Arch;
+use pulp::{Simd, WithSimd};
 
-use super::patches::Patches;
+use super::{dispatch, patches::Patches};
 
 /// Writes the largest value of each window and its place in its channel's image. Of equals the first wins; a NaN wins
 /// over everything, so that it is not hidden.
 pub(crate) fn largest(patches: &Patches, input: &[f32], output: &mut [f32], winners: &mut [u32]) {
-    let Patches {
-        height,
-        width,
-        kernel,
-        stride,
-        out_height,
-        out_width,
-        ..
-    } = *patches;
-    Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let mut rows = output
-                .chunks_exact_mut(out_width)
-                .zip(winners.chunks_exact_mut(out_width));
-            for image in input.chunks_exact(height * width) {
-                for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
-                    let first = row * stride * width;
-                    if (kernel, stride) == (2, 2) {
-                        of_squares(&image[first..first + 2 * width], first, output, winners);
-                    } else {
-                        of_windows(patches, image, first, output, winners);
-                    }
+    dispatch(Largest {
+        patches,
+        input,
+        output,
+        winners,
+    });
+}
+
+struct Largest<'a> {
+    patches: &'a Patches,
+    input: &'a [f32],
+    output: &'a mut [f32],
+    winners: &'a mut [u32],
+}
+
+impl WithSimd for Largest<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Patches {
+            height,
+            width,
+            kernel,
+            stride,
+            out_height,
+            out_width,
+            ..
+        } = *self.patches;
+        let mut rows = self
+            .output
+            .chunks_exact_mut(out_width)
+            .zip(self.winners.chunks_exact_mut(out_width));
+        for image in self.input.chunks_exact(height * width) {
+            for (row, (output, winners)) in rows.by_ref().take(out_height).enumerate() {
+                let first = row * stride * width;
+                if (kernel, stride) == (2, 2) {
+                    of_squares(&image[first..first + 2 * width], first, output, winners);
+                } else {
+                    of_windows(self.patches, image, first, output, winners);
                 }
             }
-        },
-    );
+        }
+    }
 }
 
 /// The winner of a value and one that comes after it, with their places. Compiles to a selection, not a branch: which
@@ -114,6 +131,8 @@ fn of_windows(patches: &Patches, image: &[f32], first: usize, output: &mut [f32]
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::with_lanes;
+    use proptest::prelude::*;
 
     fn pooled(kernel: usize, stride: usize, image: [[f32; 4]; 4]) -> (Vec<f32>, Vec<u32>) {
         let out = (4 - kernel) / stride + 1;
@@ -158,6 +177,40 @@ mod tests {
                 let (output, winners) = pooled(2, stride, image);
                 assert!(output[0].is_nan());
                 assert_eq!(winners[0] as usize, at / 2 * 4 + at % 2);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn squares_are_windows_of_two_by_two(
+            (height, width) in (2usize..8, 2usize..40),
+            seed in 1usize..1000,
+            lanes in prop_oneof![Just(0usize), Just(1), Just(4), Just(16)],
+        ) {
+            let (out_height, out_width) = (height / 2, width / 2);
+            let patches = Patches {
+                channels: 2, height, width, kernel: 2, stride: 2, padding: 0, out_height, out_width,
+            };
+            let value = |index: usize| match (index * seed) % 11 {
+                10 => f32::NAN,
+                value => (value % 4) as f32,
+            };
+            let input: Vec<f32> = (0..patches.image()).map(value).collect();
+            let (mut output, mut winners) = (vec![0.0; 2 * patches.places()], vec![0; 2 * patches.places()]);
+            with_lanes(lanes, || largest(&patches, &input, &mut output, &mut winners));
+            let images = input.chunks_exact(height * width);
+            let pooled = output.chunks_exact(patches.places()).zip(winners.chunks_exact(patches.places()));
+            for (image, (output, winners)) in images.zip(pooled) {
+                for row in 0..out_height {
+                    let mut expected = (vec![0.0; out_width], vec![0; out_width]);
+                    of_windows(&patches, image, 2 * row * width, &mut expected.0, &mut expected.1);
+                    let range = row * out_width..(row + 1) * out_width;
+                    prop_assert_eq!(&winners[range.clone()], expected.1);
+                    for (value, expected) in output[range].iter().zip(expected.0) {
+                        prop_assert_eq!(value.to_bits(), expected.to_bits());
+                    }
+                }
             }
         }
     }

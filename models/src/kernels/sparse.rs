@@ -1,12 +1,14 @@
-//! Backward of a convolution, place by place: for a gradient from above that is mostly 0, as it is below a max-pool,
-//! where of each window one place has a gradient.
+//! Backward of a convolution, place by place: for a gradient from above of which less than a third is not 0, as it is
+//! below a max-pool, where of each window one place has a gradient; and for the input's gradient with any stride.
 //!
 //! The patches at a few places are laid out, a row for each, and only rows with a gradient are multiplied. Leaving out
-//! products with 0 leaves a sum as it is.
+//! the products of finite numbers with 0 leaves a sum as it is.
 
-use pulp::{Arch, Simd, WithSimd};
+use std::ops::Range;
 
-use super::patches::Patches;
+use pulp::{Simd, WithSimd};
+
+use super::{dispatch, multiply_add, patches::Patches};
 
 /// Places that are worked on at a time, all of one image.
 const PLACES: usize = 48;
@@ -45,15 +47,15 @@ impl Sparse {
         patches: &Patches,
         input: &[f32],
         output_gradient: &[f32],
-        keep: f32,
+        add: bool,
         gradient: &mut [f32],
     ) {
-        Arch::new().dispatch(FilterGradient {
+        dispatch(FilterGradient {
             scratch: self,
             patches,
             input,
             output_gradient,
-            keep,
+            add,
             gradient,
         });
     }
@@ -66,7 +68,7 @@ impl Sparse {
         output_gradient: &[f32],
         input_gradient: &mut [f32],
     ) {
-        Arch::new().dispatch(InputGradient {
+        dispatch(InputGradient {
             scratch: self,
             patches,
             filters,
@@ -86,7 +88,7 @@ struct FilterGradient<'a> {
     patches: &'a Patches,
     input: &'a [f32],
     output_gradient: &'a [f32],
-    keep: f32,
+    add: bool,
     gradient: &'a mut [f32],
 }
 
@@ -108,8 +110,8 @@ impl WithSimd for FilterGradient<'_> {
         let stride = stride::<S>(patches);
         sums.clear();
         sums.resize(channels * stride, 0.0);
-        rows.resize(PLACES * stride, 0.0);
-        let most = PLACES + 1;
+        rows.resize(PLACES.min(places) * stride, 0.0);
+        let most = PLACES.min(places) + 1;
         factors.resize(channels * most, Factor::default());
         let images = self.input.chunks_exact(patches.image());
         for (image, above) in images.zip(self.output_gradient.chunks_exact(channels * places)) {
@@ -135,8 +137,8 @@ impl WithSimd for FilterGradient<'_> {
         }
         for (gradient, sums) in self.gradient.chunks_exact_mut(patch).zip(sums.chunks_exact(stride)) {
             for (gradient, sum) in gradient.iter_mut().zip(sums) {
-                let kept = if self.keep == 0.0 { 0.0 } else { self.keep * *gradient };
-                *gradient = kept + sum;
+                let before = if self.add { *gradient } else { 0.0 };
+                *gradient = before + sum;
             }
         }
     }
@@ -171,9 +173,9 @@ impl WithSimd for InputGradient<'_> {
         for (row, filter) in filters.chunks_exact_mut(stride).zip(self.filters.chunks_exact(patch)) {
             row[..patch].copy_from_slice(filter);
         }
-        rows.resize(PLACES * stride, 0.0);
+        rows.resize(PLACES.min(places) * stride, 0.0);
         let most = channels + 1;
-        factors.resize(PLACES * most, Factor::default());
+        factors.resize(PLACES.min(places) * most, Factor::default());
         let images = self.input_gradient.chunks_exact_mut(patches.image());
         for (image, above) in images.zip(self.output_gradient.chunks_exact(channels * places)) {
             patches.clear(padded);
@@ -256,8 +258,107 @@ fn add_chunk<S: Simd, const N: usize>(simd: S, factors: &[Factor], rows: &[f32],
         let row = S::as_simd_f32s(&rows[factor.row as usize * stride..][..N * S::F32_LANES]).0;
         let times = simd.splat_f32s(factor.value);
         for vector in 0..N {
-            chunk[vector] = simd.mul_add_f32s(times, row[vector], chunk[vector]);
+            chunk[vector] = multiply_add(simd, times, row[vector], chunk[vector]);
         }
     }
     sums.copy_from_slice(&chunk);
+}
+
+impl Patches {
+    /// Makes `padded` an image of zeros with its padding.
+    fn clear(&self, padded: &mut Vec<f32>) {
+        let (width, height) = self.padded();
+        padded.clear();
+        padded.resize(self.channels * height * width, 0.0);
+    }
+
+    /// Makes `padded` the image with its padding.
+    fn pad(&self, image: &[f32], padded: &mut Vec<f32>) {
+        self.clear(padded);
+        for (first, row) in self.rows().zip(image.chunks_exact(self.width)) {
+            padded[first..first + self.width].copy_from_slice(row);
+        }
+    }
+
+    /// Takes an image out of its padding.
+    fn unpad(&self, padded: &[f32], image: &mut [f32]) {
+        for (first, row) in self.rows().zip(image.chunks_exact_mut(self.width)) {
+            row.copy_from_slice(&padded[first..first + self.width]);
+        }
+    }
+
+    /// Copies the patches at some places of a padded image into rows of `stride` values.
+    #[inline(always)]
+    fn lay_out(&self, padded: &[f32], places: Range<usize>, stride: usize, rows: &mut [f32]) {
+        match self.kernel {
+            1 => self.copy::<1>(padded, places, stride, rows),
+            3 => self.copy::<3>(padded, places, stride, rows),
+            5 => self.copy::<5>(padded, places, stride, rows),
+            _ => self.each_run(places, stride, |in_row, in_image| {
+                rows[in_row..in_row + self.kernel].copy_from_slice(&padded[in_image..in_image + self.kernel]);
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn copy<const K: usize>(&self, padded: &[f32], places: Range<usize>, stride: usize, rows: &mut [f32]) {
+        self.each_run(places, stride, |in_row, in_image| {
+            if let (Some(row), Some(image)) = (rows[in_row..].first_chunk_mut(), padded[in_image..].first_chunk::<K>())
+            {
+                *row = *image;
+            }
+        });
+    }
+
+    /// Adds rows of `stride` values to where the patches at some places lie in a padded image.
+    #[inline(always)]
+    fn bring_back(&self, rows: &[f32], places: Range<usize>, stride: usize, padded: &mut [f32]) {
+        match self.kernel {
+            1 => self.add::<1>(rows, places, stride, padded),
+            3 => self.add::<3>(rows, places, stride, padded),
+            5 => self.add::<5>(rows, places, stride, padded),
+            _ => self.each_run(places, stride, |in_row, in_image| {
+                let row = &rows[in_row..in_row + self.kernel];
+                for (pixel, value) in padded[in_image..].iter_mut().zip(row) {
+                    *pixel += value;
+                }
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn add<const K: usize>(&self, rows: &[f32], places: Range<usize>, stride: usize, padded: &mut [f32]) {
+        self.each_run(places, stride, |in_row, in_image| {
+            if let (Some(row), Some(image)) = (
+                rows[in_row..].first_chunk::<K>(),
+                padded[in_image..].first_chunk_mut::<K>(),
+            ) {
+                // All are read before any is written: that fills vectors.
+                let mut sums = *image;
+                for pixel in 0..K {
+                    sums[pixel] += row[pixel];
+                }
+                *image = sums;
+            }
+        });
+    }
+
+    /// Visits the pixels of patches that lie side by side: where they begin in rows of `stride` values, a row for each
+    /// place, and in a padded image.
+    #[inline(always)]
+    fn each_run(&self, places: Range<usize>, stride: usize, mut visit: impl FnMut(usize, usize)) {
+        let (width, height) = self.padded();
+        for (row, place) in places.enumerate() {
+            let (y, x) = (place / self.out_width, place % self.out_width);
+            let mut in_row = row * stride;
+            for channel in 0..self.channels {
+                let mut in_image = (channel * height + y * self.stride) * width + x * self.stride;
+                for _ in 0..self.kernel {
+                    visit(in_row, in_image);
+                    in_row += self.kernel;
+                    in_image += width;
+                }
+            }
+        }
+    }
 }

@@ -4,19 +4,18 @@
 //! bringing the operands into its own order. Here they are read as they lie, and each tile of the result is used at
 //! once while it is in the processor's registers.
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 use super::{
+    FEW, dispatch,
     matrix::Matrix,
+    multiply_add,
     tile::{ROWS, tiles},
 };
 
-/// The most terms in a sum.
-pub(crate) const FEW: usize = 64;
-
 /// What becomes of a product, value for value.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Use {
+pub(crate) enum Then {
     /// It takes the place of what is there.
     Replace,
     /// It is added to what is there.
@@ -27,9 +26,10 @@ pub(crate) enum Use {
 
 /// Multiplies `left`, a `rows x terms` matrix, with `right`, a `terms x columns` matrix, for at most [`FEW`] terms, and
 /// uses the product on `into`, a `rows x columns` matrix. Both of these row after row.
-pub(crate) fn thin_product(left: Matrix<'_>, right: &[f32], columns: usize, use_: Use, into: &mut [f32]) {
+pub(crate) fn thin_product(left: Matrix<'_>, right: &[f32], columns: usize, then: Then, into: &mut [f32]) {
     let (rows, terms) = (left.rows(), right.len() / columns);
-    assert!(terms <= FEW && (rows * columns, terms * columns) == (into.len(), right.len()));
+    assert!(terms <= FEW && terms == left.column_count());
+    assert_eq!((rows * columns, terms * columns), (into.len(), right.len()));
     let mut factors = [0.0; FEW * ROWS];
     for tile in tiles(rows) {
         for row in 0..tile.count {
@@ -38,12 +38,12 @@ pub(crate) fn thin_product(left: Matrix<'_>, right: &[f32], columns: usize, use_
                 *into = *from;
             }
         }
-        Arch::new().dispatch(Strip {
+        dispatch(Strip {
             rows: tile.count,
             columns,
             left: &factors[..terms * tile.count],
             right,
-            use_,
+            then,
             into: &mut into[tile.first * columns..][..tile.count * columns],
         });
     }
@@ -56,7 +56,7 @@ struct Strip<'a> {
     /// For each term, a factor for each row.
     left: &'a [f32],
     right: &'a [f32],
-    use_: Use,
+    then: Then,
     into: &'a mut [f32],
 }
 
@@ -109,7 +109,7 @@ impl Strip<'_> {
             for row in 0..R {
                 let times = simd.splat_f32s(left[row]);
                 for vector in 0..V {
-                    tile[row][vector] = simd.mul_add_f32s(times, right[vector], tile[row][vector]);
+                    tile[row][vector] = multiply_add(simd, times, right[vector], tile[row][vector]);
                 }
             }
         }
@@ -117,10 +117,10 @@ impl Strip<'_> {
             let into = S::as_mut_simd_f32s(&mut self.into[row * self.columns + column..][..width]).0;
             for vector in 0..V {
                 let (there, value) = (into[vector], tile[row][vector]);
-                into[vector] = match self.use_ {
-                    Use::Replace => value,
-                    Use::Add => simd.add_f32s(there, value),
-                    Use::Descend(rate) => simd.mul_add_f32s(simd.splat_f32s(-rate), value, there),
+                into[vector] = match self.then {
+                    Then::Replace => value,
+                    Then::Add => simd.add_f32s(there, value),
+                    Then::Descend(rate) => multiply_add(simd, simd.splat_f32s(-rate), value, there),
                 };
             }
         }
@@ -138,10 +138,10 @@ impl Strip<'_> {
                 .zip(self.right.chunks_exact(self.columns));
             let value = terms.fold(0.0, |sum, (left, right)| f32::mul_add(left[row], right[column], sum));
             let there = &mut self.into[row * self.columns + column];
-            *there = match self.use_ {
-                Use::Replace => value,
-                Use::Add => *there + value,
-                Use::Descend(rate) => f32::mul_add(-rate, value, *there),
+            *there = match self.then {
+                Then::Replace => value,
+                Then::Add => *there + value,
+                Then::Descend(rate) => f32::mul_add(-rate, value, *there),
             };
         }
     }
@@ -150,6 +150,7 @@ impl Strip<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::with_lanes;
     use proptest::prelude::*;
 
     proptest! {
@@ -157,7 +158,8 @@ mod tests {
         fn a_product_of_small_whole_numbers_is_exact_and_used_as_told(
             (rows, columns, terms) in (1usize..20, 1usize..80, 1usize..=FEW),
             turn: bool,
-            use_ in prop_oneof![Just(Use::Replace), Just(Use::Add), Just(Use::Descend(2.0))],
+            lanes in prop_oneof![Just(0usize), Just(1), Just(4), Just(16)],
+            then in prop_oneof![Just(Then::Replace), Just(Then::Add), Just(Then::Descend(2.0))],
         ) {
             let left: Vec<f32> = (0..rows * terms).map(|index| (index % 7) as f32 - 3.0).collect();
             let right: Vec<f32> = (0..terms * columns).map(|index| (index % 5) as f32 - 2.0).collect();
@@ -168,16 +170,16 @@ mod tests {
                 true => Matrix::new(&turned, terms, rows).transposed(),
                 false => Matrix::new(&left, rows, terms),
             };
-            thin_product(matrix, &right, columns, use_, &mut into);
+            with_lanes(lanes, || thin_product(matrix, &right, columns, then, &mut into));
             for (index, (into, before)) in into.iter().zip(before).enumerate() {
                 let (row, column) = (index / columns, index % columns);
                 let product: f32 = (0..terms)
                     .map(|term| left[row * terms + term] * right[term * columns + column])
                     .sum();
-                prop_assert_eq!(*into, match use_ {
-                    Use::Replace => product,
-                    Use::Add => before + product,
-                    Use::Descend(rate) => before - rate * product,
+                prop_assert_eq!(*into, match then {
+                    Then::Replace => product,
+                    Then::Add => before + product,
+                    Then::Descend(rate) => before - rate * product,
                 });
             }
         }

@@ -1,8 +1,10 @@
-//! The innermost loop of a convolution: a tile of sums that stays in the processor's registers.
+//! The innermost loop of convolutions: a tile of sums that stays in the processor's registers.
 //!
 //! A tile is up to [`ROWS`] rows of [`VECTORS`] vectors: with what it is fed, it fills the sixteen registers of AVX2.
 
 use pulp::Simd;
+
+use super::multiply_add;
 
 /// Rows of the largest tile.
 pub(super) const ROWS: usize = 6;
@@ -63,7 +65,7 @@ fn product<S: Simd, const R: usize>(simd: S, left: &[f32], right: &[f32], sums: 
         for row in 0..R {
             let times = simd.splat_f32s(left[row]);
             for vector in 0..VECTORS {
-                tile[row][vector] = simd.mul_add_f32s(times, right[vector], tile[row][vector]);
+                tile[row][vector] = multiply_add(simd, times, right[vector], tile[row][vector]);
             }
         }
     }
@@ -105,7 +107,7 @@ fn product_of_panels<S: Simd, const R: usize>(simd: S, left: &[f32], stride: usi
             for row in 0..R {
                 let times = simd.splat_f32s(rows[row][place]);
                 for vector in 0..VECTORS {
-                    tile[row][vector] = simd.mul_add_f32s(times, right[place][vector], tile[row][vector]);
+                    tile[row][vector] = multiply_add(simd, times, right[place][vector], tile[row][vector]);
                 }
             }
         }

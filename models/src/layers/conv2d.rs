@@ -45,7 +45,8 @@ impl Description for Conv2d {
         let patches = Patches::over(&input.shape, self.kernel, self.stride, self.padding)?;
         let shape = vec![self.channels, patches.out_height, patches.out_width];
         let size = bounded("its output", &shape)?;
-        bounded("its matrix of patches", &[patches.patch(), patches.places()])?;
+        let (padded_width, padded_height) = patches.padded();
+        bounded("its padded image", &[patches.channels, padded_height, padded_width])?;
         let width = groups.open(self.channels);
         let initial = uniform_by_inputs(patches.patch());
         let window = (self.kernel, Axis::Fixed);
@@ -131,7 +132,7 @@ impl Layer for Live {
             &self.patches,
             input,
             output_gradient,
-            weight_sink.keep,
+            weight_sink.is_begun,
             weight_sink.gradient,
         );
         if let Some(gradient) = input_gradient {

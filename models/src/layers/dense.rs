@@ -8,10 +8,11 @@ use crate::{
     chain::{Descent, Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::{
+        FEW,
         descent::descend,
         dots::products_of_rows,
         matrix::{Matrix, MatrixMut, add_rows},
-        thin::{FEW, Use, thin_product},
+        thin::{Then, thin_product},
     },
     network::Mode,
     width::{Signal, WidthGroups},
@@ -118,7 +119,7 @@ impl Layer for Live {
     ) -> Result<(), ModelError> {
         self.input_gradient(sink.parameters, output_gradient, input_gradient);
         let (weight, bias) = sink.split_at(self.weights());
-        self.weight_gradient(input, output_gradient, weight.keep, weight.gradient);
+        self.weight_gradient(input, output_gradient, weight.is_begun, weight.gradient);
         if self.bias {
             add_rows(bias.begun(), output_gradient);
         }
@@ -139,9 +140,9 @@ impl Layer for Live {
         if self.is_few(input) {
             // The weights' gradient is written nowhere: that would take as long as computing it.
             let above = self.above(output_gradient).transposed();
-            thin_product(above, input, self.inputs, Use::Descend(descent.rate), weight);
+            thin_product(above, input, self.inputs, Then::Descend(descent.rate), weight);
         } else {
-            self.weight_gradient(input, output_gradient, 0.0, weight_gradient);
+            self.weight_gradient(input, output_gradient, false, weight_gradient);
             descend(weight, weight_gradient, descent.rate);
         }
         if self.bias {
@@ -174,8 +175,8 @@ impl Live {
                 // A few units at a time, so that their weights come from a near cache for all rows but the first.
                 for (unit, weight) in (0..).step_by(UNITS).zip(weight.chunks(UNITS * self.inputs)) {
                     let above = above.columns(unit, weight.len() / self.inputs);
-                    let use_ = if unit == 0 { Use::Replace } else { Use::Add };
-                    thin_product(above, weight, self.inputs, use_, input_gradient);
+                    let then = if unit == 0 { Then::Replace } else { Then::Add };
+                    thin_product(above, weight, self.inputs, then, input_gradient);
                 }
             } else {
                 let rows = input_gradient.len() / self.inputs;
@@ -185,14 +186,14 @@ impl Live {
         }
     }
 
-    fn weight_gradient(&self, input: &[f32], output_gradient: &[f32], keep: f32, gradient: &mut [f32]) {
+    fn weight_gradient(&self, input: &[f32], output_gradient: &[f32], add: bool, gradient: &mut [f32]) {
         let above = self.above(output_gradient).transposed();
         if self.is_few(input) {
-            let use_ = if keep == 0.0 { Use::Replace } else { Use::Add };
-            thin_product(above, input, self.inputs, use_, gradient);
+            let then = if add { Then::Add } else { Then::Replace };
+            thin_product(above, input, self.inputs, then, gradient);
         } else {
             let input = Matrix::new(input, input.len() / self.inputs, self.inputs);
-            MatrixMut::new(gradient, self.units, self.inputs).product(keep, 1.0, above, input);
+            MatrixMut::new(gradient, self.units, self.inputs).product(if add { 1.0 } else { 0.0 }, 1.0, above, input);
         }
     }
 }

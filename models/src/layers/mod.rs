@@ -206,7 +206,7 @@ pub(crate) trait Layer: Send {
         let sink = Sink {
             parameters,
             gradient,
-            keep: 0.0,
+            is_begun: false,
         };
         self.backward(sink, input, output, output_gradient, input_gradient)?;
         descend(parameters, gradient, rate);

@@ -1,13 +1,13 @@
 //! How fast this machine is, and how much of that a run uses.
 //!
-//! Everything is measured in turns and the best of each is kept: what else the machine does, and how it changes its
-//! clock, then meets all figures alike.
+//! Everything is measured in turns and the best of each is kept, so that what else the machine does, and how it changes
+//! its clock, weighs less.
 
 mod jobs;
 mod kernels;
 mod turns;
 
-use std::fmt;
+use std::{fmt, num::NonZeroUsize};
 
 use selvedge_models::Preset;
 use selvedge_protocols::LocalError;
@@ -30,12 +30,13 @@ pub struct Benchmark {
     pub peak_gflops: f64,
     /// A convolution forward and backward: 5x5, 32 to 64 channels, 14x14 places, a batch of 10.
     pub convolution: Speed,
-    /// A local step (forward, loss, backward, plain SGD) of each preset, on batches of 10 images of 28x28 pixels.
+    /// A local step (forward, loss, backward, plain SGD) of each preset, on batches of 10 images of 28x28 pixels. Its
+    /// operations are those of the definition: products with zeros count, though some are left out.
     pub steps: Vec<StepSpeed>,
     /// Rounds of whole federations.
     pub rounds: Vec<RoundSpeed>,
     /// Billions of bytes of updates a second that go into their weighted mean.
-    pub aggregation_gigabytes: f64,
+    pub aggregation_gigabytes_per_second: f64,
 }
 
 /// How fast something that is made of products is.
@@ -59,11 +60,13 @@ pub struct StepSpeed {
     pub speed: Speed,
 }
 
-/// A round in which ten clients train for an epoch on 600 examples each in batches of 10 (the CNN: four clients).
+/// A round in which clients train for an epoch on 600 examples each in batches of 10.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RoundSpeed {
     /// The preset.
     pub model: Preset,
+    /// Clients of the round, as many for each worker.
+    pub clients: usize,
     /// Threads that train.
     pub workers: usize,
     /// How long the round takes.
@@ -100,10 +103,15 @@ impl Benchmark {
     ///
     /// # Errors
     /// None but for a defect.
-    pub fn run(turns: usize, workers: usize) -> Result<Self, BenchmarkError> {
+    pub fn run(turns: NonZeroUsize, workers: NonZeroUsize) -> Result<Self, BenchmarkError> {
+        let workers = workers.get();
         let presets = Preset::ALL;
         let mut steps: Vec<Step> = presets.into_iter().map(Step::new).collect::<Result<_, _>>()?;
-        let jobs = [Job::new(Preset::Mlp, 10, 5)?, Job::new(Preset::McmahanCnn, 4, 1)?];
+        let clients = |least: usize| least.next_multiple_of(workers);
+        let jobs = [
+            Job::new(Preset::Mlp, clients(10), 5)?,
+            Job::new(Preset::McmahanCnn, clients(4), 1)?,
+        ];
         let counts: Vec<usize> = if workers > 1 { vec![1, workers] } else { vec![1] };
         let (convolution_operations, mut convolution) = convolution()?;
         let (peak_operations, mut peak) = peak();
@@ -113,7 +121,7 @@ impl Benchmark {
         let mut step_times = vec![Figure::new(); steps.len()];
         let mut bare_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
         let mut round_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
-        for _ in 0..turns {
+        for _ in 0..turns.get() {
             peak_time.take(measure(&mut peak)?);
             convolution_time.take(measure(&mut convolution)?);
             for (step, time) in steps.iter_mut().zip(&mut step_times) {
@@ -142,6 +150,7 @@ impl Benchmark {
             for ((&workers, bare), time) in counts.iter().zip(bare).zip(times) {
                 rounds.push(RoundSpeed {
                     model: job.model,
+                    clients: job.clients,
                     workers,
                     seconds: time.seconds(),
                     overhead: time.seconds() / bare.seconds(),
@@ -161,14 +170,18 @@ impl Benchmark {
                 })
                 .collect(),
             rounds,
-            aggregation_gigabytes: aggregated as f64 / aggregation_time.seconds() / 1e9,
+            aggregation_gigabytes_per_second: aggregated as f64 / aggregation_time.seconds() / 1e9,
         })
     }
 }
 
 impl fmt::Display for Benchmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "best of several turns, one thread unless it says otherwise\n")?;
+        writeln!(
+            f,
+            "best of several turns, one thread unless it says otherwise; a step's operations are those of its\n\
+            definition, though products with zeros are left out\n"
+        )?;
         writeln!(f, "{:<44} {:>10} {:>10} {:>8}", "", "ms", "GFLOP/s", "of peak")?;
         writeln!(
             f,
@@ -198,7 +211,7 @@ impl fmt::Display for Benchmark {
         write!(
             f,
             "\naggregation: {:.1} GB of updates a second",
-            self.aggregation_gigabytes
+            self.aggregation_gigabytes_per_second
         )
     }
 }

@@ -20,6 +20,10 @@ impl Figure {
         self.0 = self.0.min(time);
     }
 
+    pub(super) fn time(&self) -> Duration {
+        self.0
+    }
+
     pub(super) fn seconds(&self) -> f64 {
         self.0.as_secs_f64()
     }
