@@ -64,7 +64,7 @@ fn large_updates_wait_for_their_turn_and_unequal_clients_for_each_other_with_the
         "--set",
         "cohort.size=12",
         "--set",
-        "training={ epochs = 1, batch_size = 64, optimiser = { kind = 'sgd', learning_rate = 0.01 } }",
+        "training={ steps = 1, batch_size = 64, optimiser = { kind = 'sgd', learning_rate = 0.01 } }",
     ];
     let hashes =
         ["1", "2", "3"].map(|workers| weights(folder.path(), &[set.as_slice(), &["--workers", workers]].concat()));

@@ -375,7 +375,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
+        #![proptest_config(ProptestConfig::with_cases(64))]
         /// Small whole numbers, so that sums are exact in any order.
         #[test]
         fn forward_and_both_gradients_are_the_sums_they_are_defined_as(
