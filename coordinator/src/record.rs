@@ -16,7 +16,7 @@ pub struct RoundRecord {
     pub completed: usize,
     /// How many failed to train, by reason: with `completed` they make up `selected`.
     pub failed: BTreeMap<String, usize>,
-    /// The first failures, for a person.
+    /// The first failures in the order of the clients' names, for a person.
     pub failures: Vec<Failure>,
     /// Messages that were turned down beside the selected clients' own answers, by reason: second answers, answers to
     /// rounds that are over, answers from those who were not asked.
@@ -73,12 +73,13 @@ impl RoundRecord {
     }
 
     fn list(&mut self, client: &ClientName, reason: &Rejection) {
-        if self.failures.len() < LISTED_FAILURES {
-            self.failures.push(Failure {
-                client: client.clone(),
-                reason: reason.to_string(),
-            });
-        }
+        let failure = Failure {
+            client: client.clone(),
+            reason: reason.to_string(),
+        };
+        let at = self.failures.partition_point(|other| other.client <= *client);
+        self.failures.insert(at, failure);
+        self.failures.truncate(LISTED_FAILURES);
     }
 
     pub(crate) fn turn_down(&mut self, reason: &Rejection) {

@@ -104,7 +104,16 @@ impl OptimiserDescription {
             true => Ok(()),
             false => Err(ModelError::Optimiser { setting, value, needs }),
         };
-        let positive = |setting, value| check(setting, value, "above 0", value > 0.0);
+        // They are used with 32 bits.
+        let positive = |setting, value| {
+            let used = value as f32;
+            check(
+                setting,
+                value,
+                "above 0 and finite, in 32 bits too",
+                used > 0.0 && used.is_finite(),
+            )
+        };
         let not_negative = |setting, value| check(setting, value, "0 or more", value >= 0.0);
         let share = |setting, value| check(setting, value, "from 0 up to 1, without 1", (0.0..1.0).contains(&value));
         match *self {

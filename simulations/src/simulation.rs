@@ -3,6 +3,7 @@
 //! the number of workers.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -28,6 +29,9 @@ use crate::{
 /// updates as workers may in any case.
 const WAITING: u64 = 1 << 26;
 
+/// The most updates that may wait, however small they are.
+const MOST_WAITING: usize = 256;
+
 /// A federation that is about to be simulated.
 pub struct Simulation<'a> {
     /// The run.
@@ -52,6 +56,9 @@ pub enum SimulationError {
     /// The model cannot be built.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// There are too many workers for this machine.
+    #[error("a worker thread cannot be started, fewer workers may help: {0}")]
+    Thread(io::Error),
     /// A worker thread ended.
     #[error("a worker thread has ended unexpectedly")]
     WorkerEnded,
@@ -78,7 +85,7 @@ impl Simulation<'_> {
         let limits = Limits {
             // The next is at hand when one is done, also while updates are folded.
             running: 2 * workers,
-            window: waiting.max(2 * workers),
+            window: waiting.min(MOST_WAITING).max(2 * workers),
         };
         let engine = Engine::new(
             description.clone(),
@@ -97,7 +104,9 @@ impl Simulation<'_> {
                     simulation: self,
                     trainer,
                 };
-                scope.spawn(move || worker.work(&queue, &results));
+                thread::Builder::new()
+                    .spawn_scoped(scope, move || worker.work(&queue, &results))
+                    .map_err(SimulationError::Thread)?;
             }
             drop((queue, results));
             let ended = Driver::new(self, engine, limits, jobs, done).run(observe);

@@ -15,14 +15,15 @@ pub(crate) struct Bench {
     /// How often everything is measured; the best counts
     #[arg(long, value_name = "N", default_value = "5")]
     turns: NonZeroUsize,
-    /// Threads of the rounds with more than one worker [default: the number of processors]
-    #[arg(long, value_name = "N")]
-    workers: Option<NonZeroUsize>,
+    /// Threads of the rounds with more than one worker, at most 256 [default: the number of processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let workers = self.workers.or_else(|| thread::available_parallelism().ok());
+        let asked = self.workers.and_then(|workers| NonZeroUsize::new(workers.into()));
+        let workers = asked.or_else(|| thread::available_parallelism().ok());
         let workers = workers.unwrap_or(NonZeroUsize::MIN);
         let benchmark = Benchmark::run(self.turns, workers).map_err(Failure::system)?;
         match self.json {

@@ -98,6 +98,7 @@ impl From<SimulationError> for Failure {
     fn from(error: SimulationError) -> Self {
         match error {
             SimulationError::Local(error) => error.into(),
+            SimulationError::Thread(_) => Self::system(error),
             SimulationError::WorkerEnded => Self {
                 code: "E-INTERNAL",
                 error: error.into(),
