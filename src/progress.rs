@@ -130,6 +130,13 @@ fn describe(record: &RoundRecord) -> String {
     add("failed:", counted(&record.failed));
     add("failed to evaluate:", counted(&record.evaluation_failed));
     add("note:", record.note.clone());
-    add("in", Some(format!("{:.1} s", record.seconds)));
+    let seconds = record.seconds;
+    add(
+        "in",
+        Some(match seconds < 1.0 {
+            true => format!("{:.0} ms", 1e3 * seconds),
+            false => format!("{seconds:.1} s"),
+        }),
+    );
     line
 }

@@ -26,7 +26,8 @@ pub(crate) struct Simulate {
     changes: Changes,
     #[command(flatten)]
     output: Output,
-    /// Threads that train clients, each with a model of its own; the results do not depend on it [default: the number of
+    /// Threads that train clients, each with a model of its own, no more than there are clients in a
+    /// round; the results do not depend on it [default: the number of
     /// processors]
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroUsize>,

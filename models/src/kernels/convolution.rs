@@ -17,10 +17,11 @@ use super::{
 /// Values of padded images that are worked on at a time: they stay in a near cache beside the filters.
 const IMAGES: usize = if cfg!(test) { 1 << 10 } else { 1 << 16 };
 
-/// Values of a panel that are gathered at a time.
+/// Values of a panel that are gathered at a time: 24 KB, which leave room in a nearest cache of 32.
 const PANEL: usize = 6144;
 
-/// Panels, and pixels of the patch, that are gathered at a time for the filters' gradient.
+/// Panels, and pixels of the patch, that are gathered at a time for the filters' gradient: the same 24 KB with vectors
+/// of eight values, as eight whole tiles of pixels.
 const PANELS: usize = 8;
 const PIXELS: usize = 48;
 
@@ -32,7 +33,8 @@ pub(crate) struct Convolution {
     filters: Vec<f32>,
     /// The gathered patches.
     panels: Vec<f32>,
-    /// The gradient from above, with channels side by side.
+    /// The gradient from above, with channels side by side: `[column, place, channel of the column]`, where a column is
+    /// as many channels as a tile is wide.
     above: Vec<f32>,
     sums: Vec<f32>,
     sparse: Sparse,
@@ -118,7 +120,7 @@ impl Convolution {
         let inputs = input.chunks(images * patches.image());
         for (input, output) in inputs.zip(output.chunks_mut(images * channels * patches.places())) {
             self.padded.fill(patches, input);
-            dispatch(Forward {
+            dispatch(Convolve {
                 scratch: self,
                 patches,
                 channels,
@@ -171,7 +173,7 @@ fn spans(first: usize, end: usize, places: usize) -> impl Iterator<Item = Span> 
     })
 }
 
-struct Forward<'a> {
+struct Convolve<'a> {
     scratch: &'a mut Convolution,
     patches: &'a Patches,
     channels: usize,
@@ -179,7 +181,7 @@ struct Forward<'a> {
     output: &'a mut [f32],
 }
 
-impl WithSimd for Forward<'_> {
+impl WithSimd for Convolve<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -198,14 +200,15 @@ impl WithSimd for Forward<'_> {
             sums,
             ..
         } = scratch;
-        let (patch, image) = (patches.patch(), patches.places());
+        let (patch, places) = (patches.patch(), patches.places());
         let width = tile::width::<S>();
+        // Parts as equal as can be, none above what a panel may hold.
         let pixels = patch.div_ceil(patch.div_ceil(PANEL / width));
         panels.resize(pixels * width, 0.0);
         sums.resize(channels * width, 0.0);
-        let places = output.len() / channels;
-        for first in (0..places).step_by(width) {
-            let panel = Panel::new::<S>(patches, first, places);
+        let all = output.len() / channels;
+        for first in (0..all).step_by(width) {
+            let panel = Panel::new::<S>(patches, first, all);
             if bias.is_empty() {
                 sums.fill(0.0);
             }
@@ -221,9 +224,9 @@ impl WithSimd for Forward<'_> {
                     tile::add_product(simd, rows.count, filters, &panels[..count * width], sums);
                 }
             }
-            for span in spans(first, places.min(first + width), image) {
-                let output = &mut output[span.image * channels * image..][..channels * image];
-                for (output, sums) in output.chunks_exact_mut(image).zip(sums.chunks_exact(width)) {
+            for span in spans(first, all.min(first + width), places) {
+                let output = &mut output[span.image * channels * places..][..channels * places];
+                for (output, sums) in output.chunks_exact_mut(places).zip(sums.chunks_exact(width)) {
                     let output = &mut output[span.place..span.place + span.length];
                     let sums = &sums[span.into..span.into + span.length];
                     if sums.len() == width {
@@ -326,21 +329,20 @@ impl Convolution {
             sums,
             ..
         } = self;
-        let (patch, image) = (patches.patch(), patches.places());
+        let (patch, places) = (patches.patch(), patches.places());
         let width = tile::width::<S>();
         let (columns, block) = (channels.div_ceil(width), PANELS * width);
-        let places = output_gradient.len() / channels;
-        for first in (0..places).step_by(block) {
-            let end = places.min(first + block);
-            for span in spans(first, end, image) {
-                let from = &output_gradient[span.image * channels * image..][..channels * image];
-                for (column, from) in from.chunks(width * image).enumerate() {
+        let all = output_gradient.len() / channels;
+        for first in (0..all).step_by(block) {
+            let end = all.min(first + block);
+            for span in spans(first, end, places) {
+                let from = &output_gradient[span.image * channels * places..][..channels * places];
+                for (column, from) in from.chunks(width * places).enumerate() {
                     let into = &mut above[(column * block + span.into) * width..];
-                    turn(&from[span.place..], image, span.length, into, width);
+                    turn(&from[span.place..], places, span.length, into, width);
                 }
             }
-            let these: [_; PANELS] =
-                std::array::from_fn(|panel| Panel::new::<S>(patches, first + panel * width, places));
+            let these: [_; PANELS] = std::array::from_fn(|panel| Panel::new::<S>(patches, first + panel * width, all));
             let these = &these[..(end - first).div_ceil(width)];
             for pixel in (0..patch).step_by(PIXELS) {
                 let count = PIXELS.min(patch - pixel);

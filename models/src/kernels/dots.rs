@@ -43,7 +43,7 @@ impl WithSimd for Products<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // The sums of a few rows of weights with a few of inputs fill the vector registers.
+        // As many sums of rows of weights with rows of inputs as the vector registers hold beside the rows.
         if S::REGISTER_COUNT < 32 {
             self.by::<S, 2>(simd);
         } else {

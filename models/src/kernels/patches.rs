@@ -8,6 +8,7 @@ pub(crate) struct Patches {
     pub(crate) width: usize,
     pub(crate) kernel: usize,
     pub(crate) stride: usize,
+    /// Zeros on each side of an image, fewer than `kernel`.
     pub(crate) padding: usize,
     pub(crate) out_height: usize,
     pub(crate) out_width: usize,

@@ -2,7 +2,8 @@
 //! below a max-pool, where of each window one place has a gradient; and for the input's gradient with any stride.
 //!
 //! The patches at a few places are laid out, a row for each, and only rows with a gradient are multiplied. Leaving out
-//! the products of finite numbers with 0 leaves a sum as it is.
+//! the products of finite numbers with 0 leaves a sum as it is. (Where an input or a filter is not finite, neither is the
+//! loss, and so the gradient from above is not 0 but NaN.)
 
 use std::ops::Range;
 
@@ -123,6 +124,7 @@ impl WithSimd for FilterGradient<'_> {
                 for (above, factors) in above.chunks_exact(places).zip(factors.chunks_exact_mut(most)) {
                     let mut count = 0;
                     for (row, value) in above[block.clone()].iter().enumerate() {
+                        // Written in any case, and kept if it is not 0: a branch could not be predicted.
                         factors[count] = Factor {
                             row: row as u32,
                             value: *value,
@@ -186,6 +188,7 @@ impl WithSimd for InputGradient<'_> {
                 for (channel, above) in above.chunks_exact(places).enumerate() {
                     let factors = factors.chunks_exact_mut(most);
                     for ((value, factors), count) in above[block.clone()].iter().zip(factors).zip(&mut *counts) {
+                        // As above.
                         factors[*count] = Factor {
                             row: channel as u32,
                             value: *value,

@@ -20,7 +20,7 @@ pub(crate) enum Then {
     Replace,
     /// It is added to what is there.
     Add,
-    /// It is a gradient: times so much, it is taken off what is there.
+    /// It is a gradient: `into -= rate * product`.
     Descend(f32),
 }
 

@@ -1,6 +1,7 @@
-//! The innermost loop of convolutions: a tile of sums that stays in the processor's registers.
+//! A tile of sums that stays in the processor's registers, and the innermost loop of convolutions on it.
 //!
-//! A tile is up to [`ROWS`] rows of [`VECTORS`] vectors: with what it is fed, it fills the sixteen registers of AVX2.
+//! A tile is up to [`ROWS`] rows of [`VECTORS`] vectors: twelve sums, two vectors to multiply and a factor take 15 of the 16
+//! registers of AVX2.
 
 use pulp::Simd;
 
@@ -41,8 +42,7 @@ pub(super) fn tiles(count: usize) -> impl Iterator<Item = Rows> + Clone {
     })
 }
 
-/// Adds to each of `rows` rows of `sums` the rows of `right`, each as often as `left` says: `left` has `rows` values for
-/// each row of `right`.
+/// `sums[row] += Σ_k left[k * rows + row] * right[k]`, where `right` and `sums` have rows as wide as a tile.
 #[inline(always)]
 pub(super) fn add_product<S: Simd>(simd: S, rows: usize, left: &[f32], right: &[f32], sums: &mut [f32]) {
     match rows {
@@ -72,7 +72,8 @@ fn product<S: Simd, const R: usize>(simd: S, left: &[f32], right: &[f32], sums: 
     store::<S, R>(tile, sums);
 }
 
-/// As [`add_product`], where `left` lies in panels that begin `stride` values apart: in each, rows as wide as a tile.
+/// `sums[row] += Σ_place left[row][place] * right[place]`, where `right` and `sums` have rows as wide as a tile, and so has
+/// `left`, in panels that begin `stride` values apart: a panel has a row's next places.
 #[inline(always)]
 pub(super) fn add_product_of_panels<S: Simd>(
     simd: S,

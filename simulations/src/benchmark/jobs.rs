@@ -63,8 +63,8 @@ impl Job {
         })
     }
 
-    /// The time of the local steps of the best of as many rounds, and nothing else: shared out evenly among as many threads as workers: each
-    /// makes its steps over and over on the batches of one client.
+    /// The best time of a round's local steps alone, shared evenly among `workers` threads, each on the batches of one
+    /// client, over and over.
     pub(super) fn bare(&self, workers: usize) -> Result<Duration, BenchmarkError> {
         let model = &self.description.model;
         let initial = Weights::initial(model, &mut random(5))?;

@@ -26,6 +26,8 @@ const BATCH: usize = 10;
 /// What was measured. One thread, unless it says otherwise.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Benchmark {
+    /// How often everything was measured; the best counts.
+    pub turns: usize,
     /// Billions of floating-point operations a second in a large matrix product: the yardstick.
     pub peak_gflops: f64,
     /// A convolution forward and backward: 5x5, 32 to 64 channels, 14x14 places, a batch of 10.
@@ -99,11 +101,16 @@ impl From<selvedge_models::ModelError> for BenchmarkError {
 }
 
 impl Benchmark {
-    /// Measures this machine, `turns` times over, with one worker and with `workers`.
+    /// Measures this machine, `turns` times over, with one worker and with `workers`. Each turn takes some seconds;
+    /// `observe` hears which one begins.
     ///
     /// # Errors
     /// None but for a defect.
-    pub fn run(turns: NonZeroUsize, workers: NonZeroUsize) -> Result<Self, BenchmarkError> {
+    pub fn run(
+        turns: NonZeroUsize,
+        workers: NonZeroUsize,
+        observe: &mut dyn FnMut(usize),
+    ) -> Result<Self, BenchmarkError> {
         let workers = workers.get();
         let presets = Preset::ALL;
         let mut steps: Vec<Step> = presets.into_iter().map(Step::new).collect::<Result<_, _>>()?;
@@ -121,7 +128,8 @@ impl Benchmark {
         let mut step_times = vec![Figure::new(); steps.len()];
         let mut bare_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
         let mut round_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
-        for _ in 0..turns.get() {
+        for turn in 1..=turns.get() {
+            observe(turn);
             peak_time.take(measure(&mut peak)?);
             convolution_time.take(measure(&mut convolution)?);
             for (step, time) in steps.iter_mut().zip(&mut step_times) {
@@ -158,6 +166,7 @@ impl Benchmark {
             }
         }
         Ok(Self {
+            turns: turns.get(),
             peak_gflops,
             convolution: speed(convolution_operations, &convolution_time),
             steps: presets
@@ -177,11 +186,8 @@ impl Benchmark {
 
 impl fmt::Display for Benchmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "best of several turns, one thread unless it says otherwise; a step's operations are those of its\n\
-            definition, though products with zeros are left out\n"
-        )?;
+        let turns = self.turns;
+        writeln!(f, "best of {turns} turns, one thread unless it says otherwise\n")?;
         writeln!(f, "{:<44} {:>10} {:>10} {:>8}", "", "ms", "GFLOP/s", "of peak")?;
         writeln!(
             f,
@@ -200,18 +206,30 @@ impl fmt::Display for Benchmark {
         for step in &self.steps {
             row(&format!("step of {}", step.model), &step.speed)?;
         }
-        writeln!(f, "\n{:<44} {:>10} {:>10}", "", "seconds", "overhead")?;
+        writeln!(
+            f,
+            "\nsteps on 10 images of 28x28; operations are those of the definition, zeros that are left out count\n"
+        )?;
+        writeln!(f, "{:<44} {:>10} {:>10}", "", "seconds", "overhead")?;
         for round in &self.rounds {
-            let name = match round.workers {
-                1 => format!("round of {}, 1 worker", round.model),
-                workers => format!("round of {}, {workers} workers", round.model),
+            let RoundSpeed {
+                model,
+                clients,
+                workers,
+                ..
+            } = round;
+            let workers = match workers {
+                1 => "1 worker".to_owned(),
+                workers => format!("{workers} workers"),
             };
+            let name = format!("round of {model}, {clients} clients, {workers}");
             writeln!(f, "{name:<44} {:>10.3} {:>10.2}", round.seconds, round.overhead)?;
         }
-        write!(
+        writeln!(
             f,
-            "\naggregation: {:.1} GB of updates a second",
-            self.aggregation_gigabytes_per_second
-        )
+            "\nrounds of 600 examples a client; overhead: over as many steps in bare loops on as many threads\n"
+        )?;
+        let speed = self.aggregation_gigabytes_per_second;
+        write!(f, "aggregation of updates: {speed:.1} GB a second")
     }
 }
