@@ -17,7 +17,8 @@ use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::{Layout, ModelError, Network, Weights};
 use selvedge_protocols::{
-    Description, LocalError, Purpose, ServerState, evaluation::test_chunks, update::expected_sections,
+    Description, LocalError, Purpose, ServerState, evaluation::test_chunks, sections::packed_bytes,
+    update::expected_sections,
 };
 
 use crate::{
@@ -76,10 +77,8 @@ impl Simulation<'_> {
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
         let (initial, layout, trainers) = self.build(workers, &abandon).map_err(LocalError::from)?;
-        let update: u64 = expected_sections(&layout, &*description.algorithm, &[])
-            .iter()
-            .map(|section| section.values * size_of::<f32>() as u64)
-            .sum();
+        // Without filters: however few bytes travel, whole updates wait.
+        let update = packed_bytes(&expected_sections(&layout, &*description.algorithm, &[])).unwrap_or(u64::MAX);
         // Half of them may be held by the engine, half by the driver.
         let waiting = usize::try_from(WAITING / 2 / update.max(1)).unwrap_or(usize::MAX);
         let limits = Limits {

@@ -57,20 +57,52 @@ impl Convolution {
         self.convolve(patches, channels, bias, input, output);
     }
 
-    /// Writes the gradient at the input. For a stride of 1 it is itself a convolution, of the gradient from above with
-    /// each filter turned around; with a longer stride, or where most of the gradient is 0, it is made place by place.
-    pub(crate) fn input_gradient(
+    /// Adds the gradient of the filters to `filter_gradient`, a `channels x patch` matrix, and writes that of the input
+    /// where one is wanted. Where most of the gradient from above is 0, both are made place by place.
+    pub(crate) fn backward(
+        &mut self,
+        patches: &Patches,
+        input: &[f32],
+        filters: &[f32],
+        output_gradient: &[f32],
+        filter_gradient: &mut [f32],
+        input_gradient: Option<&mut [f32]>,
+    ) {
+        let is_sparse = is_sparse(output_gradient);
+        if is_sparse {
+            self.sparse
+                .filter_gradient(patches, input, output_gradient, filter_gradient);
+        } else {
+            let channels = filters.len() / patches.patch();
+            dispatch(FilterGradient {
+                scratch: self,
+                patches,
+                channels,
+                input,
+                output_gradient,
+                gradient: filter_gradient,
+            });
+        }
+        let Some(input_gradient) = input_gradient else {
+            return;
+        };
+        if is_sparse || patches.stride > 1 {
+            self.sparse
+                .input_gradient(patches, filters, output_gradient, input_gradient);
+        } else {
+            self.input_gradient(patches, filters, output_gradient, input_gradient);
+        }
+    }
+
+    /// Writes the gradient at the input for a stride of 1. It is itself a convolution: of the gradient from above, with
+    /// each filter turned around.
+    fn input_gradient(
         &mut self,
         patches: &Patches,
         filters: &[f32],
         output_gradient: &[f32],
         input_gradient: &mut [f32],
     ) {
-        if patches.stride > 1 || is_sparse(output_gradient) {
-            return self
-                .sparse
-                .input_gradient(patches, filters, output_gradient, input_gradient);
-        }
         let (patch, window) = (patches.patch(), patches.kernel * patches.kernel);
         let back = Patches {
             channels: filters.len() / patch,
@@ -86,32 +118,6 @@ impl Convolution {
             filters[channel * patch + below * window + window - 1 - pixel]
         });
         self.convolve(&back, patches.channels, &[], output_gradient, input_gradient);
-    }
-
-    /// Makes `gradient`, the `channels x patch` matrix of the filters, the gradient of this batch, or adds it.
-    pub(crate) fn filter_gradient(
-        &mut self,
-        patches: &Patches,
-        input: &[f32],
-        output_gradient: &[f32],
-        add: bool,
-        gradient: &mut [f32],
-    ) {
-        if is_sparse(output_gradient) {
-            return self
-                .sparse
-                .filter_gradient(patches, input, output_gradient, add, gradient);
-        }
-        let channels = gradient.len() / patches.patch();
-        dispatch(FilterGradient {
-            scratch: self,
-            patches,
-            channels,
-            input,
-            output_gradient,
-            add,
-            gradient,
-        });
     }
 
     /// Convolves a batch with the filters laid out.
@@ -144,8 +150,7 @@ impl Convolution {
 
 /// How many images are worked on at a time.
 fn images_at_a_time(patches: &Patches) -> usize {
-    let (width, height) = patches.padded();
-    (IMAGES / (patches.channels * width * height)).max(1)
+    (IMAGES / patches.padded_image()).max(1)
 }
 
 /// Places of one image, side by side in a panel.
@@ -276,7 +281,6 @@ struct FilterGradient<'a> {
     channels: usize,
     input: &'a [f32],
     output_gradient: &'a [f32],
-    add: bool,
     gradient: &'a mut [f32],
 }
 
@@ -291,7 +295,6 @@ impl WithSimd for FilterGradient<'_> {
             channels,
             input,
             output_gradient,
-            add,
             gradient,
         } = self;
         let (patch, width) = (patches.patch(), tile::width::<S>());
@@ -311,8 +314,7 @@ impl WithSimd for FilterGradient<'_> {
             let sums = &scratch.sums[channel / width * patch * width..][..patch * width];
             let sums = sums[channel % width..].iter().step_by(width);
             for (gradient, sum) in gradient.iter_mut().zip(sums) {
-                let before = if add { *gradient } else { 0.0 };
-                *gradient = before + sum;
+                *gradient += sum;
             }
         }
     }
@@ -414,15 +416,13 @@ mod tests {
                     let mut computed = vec![f32::NAN; above.len()];
                     scratch.forward(&patches, &input, &filters, &bias, &mut computed);
                     assert_eq!(computed, output);
-                    let mut computed = vec![f32::NAN; filters.len()];
-                    scratch.filter_gradient(&patches, &input, &above, false, &mut computed);
-                    assert_eq!(computed, filter_gradient);
-                    scratch.filter_gradient(&patches, &input, &above, true, &mut computed);
+                    let (mut of_filters, mut of_input) = (vec![0.0; filters.len()], vec![f32::NAN; input.len()]);
+                    scratch.backward(&patches, &input, &filters, &above, &mut of_filters, Some(&mut of_input));
+                    assert_eq!(of_filters, filter_gradient);
+                    assert_eq!(of_input, input_gradient);
+                    scratch.backward(&patches, &input, &filters, &above, &mut of_filters, None);
                     let twice: Vec<f32> = filter_gradient.iter().map(|value| 2.0 * value).collect();
-                    assert_eq!(computed, twice);
-                    let mut computed = vec![f32::NAN; input.len()];
-                    scratch.input_gradient(&patches, &filters, &above, &mut computed);
-                    assert_eq!(computed, input_gradient);
+                    assert_eq!(of_filters, twice);
                 }
             });
         }

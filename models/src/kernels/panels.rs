@@ -21,20 +21,10 @@ pub(super) struct Padded {
 impl Padded {
     /// Takes in a batch of images.
     pub(super) fn fill(&mut self, patches: &Patches, images: &[f32]) {
-        let (padding, (width, _)) = (patches.padding, patches.padded());
-        let zeros = |values: &mut Vec<f32>, count| values.resize(values.len() + count, 0.0);
         self.values.clear();
-        zeros(&mut self.values, MARGIN);
-        for image in images.chunks_exact(patches.height * patches.width) {
-            zeros(&mut self.values, padding * (width + 1));
-            for row in image.chunks_exact(patches.width) {
-                self.values.extend_from_slice(row);
-                // At the end of this row and at the beginning of the next.
-                zeros(&mut self.values, 2 * padding);
-            }
-            zeros(&mut self.values, padding * (width - 1));
-        }
-        zeros(&mut self.values, MARGIN);
+        self.values.resize(MARGIN, 0.0);
+        patches.pad(images, &mut self.values);
+        self.values.resize(self.values.len() + MARGIN, 0.0);
         self.window.clear();
         self.window.extend(patches.window());
     }
@@ -102,8 +92,8 @@ impl Panel {
     /// The panel that begins at place `first` of the `places` that all images have; the last may be cut short.
     pub(super) fn new<S: Simd>(patches: &Patches, first: usize, places: usize) -> Self {
         const { assert!(width::<S>() <= WIDEST) };
-        let (padded_width, padded_height) = patches.padded();
-        let image = patches.channels * padded_height * padded_width;
+        let (padded_width, _) = patches.padded();
+        let image = patches.padded_image();
         let (mut at, within) = (first / patches.places() * image, first % patches.places());
         let (mut y, mut x) = (within / patches.out_width, within % patches.out_width);
         let mut panel = Self {

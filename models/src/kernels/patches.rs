@@ -35,6 +35,27 @@ impl Patches {
         (self.width + 2 * self.padding, self.height + 2 * self.padding)
     }
 
+    /// Values of one image with its padding.
+    pub(super) fn padded_image(&self) -> usize {
+        let (width, height) = self.padded();
+        self.channels * height * width
+    }
+
+    /// Appends images with their padding to `padded`.
+    pub(super) fn pad(&self, images: &[f32], padded: &mut Vec<f32>) {
+        let (padding, (width, _)) = (self.padding, self.padded());
+        let zeros = |padded: &mut Vec<f32>, count| padded.resize(padded.len() + count, 0.0);
+        for channel in images.chunks_exact(self.height * self.width) {
+            zeros(padded, padding * (width + 1));
+            for row in channel.chunks_exact(self.width) {
+                padded.extend_from_slice(row);
+                // At the end of this row and at the beginning of the next.
+                zeros(padded, 2 * padding);
+            }
+            zeros(padded, padding * (width - 1));
+        }
+    }
+
     /// Where the rows of an image begin in the padded one.
     pub(super) fn rows(&self) -> impl Iterator<Item = usize> + use<> {
         let (padding, height) = (self.padding, self.height);
@@ -67,23 +88,9 @@ pub(super) mod tests {
     pub(in crate::kernels) fn any(strides: std::ops::Range<usize>) -> impl Strategy<Value = Patches> {
         let image = (1usize..12, 1usize..14, 1usize..40);
         let window = (1usize..8, strides, 0usize..7);
-        (image, window).prop_filter_map(
-            "the window fits",
-            |((channels, height, width), (kernel, stride, padding))| {
-                let padding = padding.min(kernel - 1);
-                let places = |side: usize| Some((side + 2 * padding).checked_sub(kernel)? / stride + 1);
-                Some(Patches {
-                    channels,
-                    height,
-                    width,
-                    kernel,
-                    stride,
-                    padding,
-                    out_height: places(height)?,
-                    out_width: places(width)?,
-                })
-            },
-        )
+        (image, window).prop_filter_map("the window fits", |(image, (kernel, stride, padding))| {
+            Patches::over(&<[usize; 3]>::from(image), kernel, stride, padding.min(kernel - 1)).ok()
+        })
     }
 
     /// Which value of the image lies under a pixel of the patch at a place, if not the padding.

@@ -42,13 +42,12 @@ pub(super) struct Sparse {
 }
 
 impl Sparse {
-    /// As [`Convolution::filter_gradient`](super::convolution::Convolution::filter_gradient).
+    /// Adds the gradient of the filters to `gradient`, a `channels x patch` matrix.
     pub(super) fn filter_gradient(
         &mut self,
         patches: &Patches,
         input: &[f32],
         output_gradient: &[f32],
-        add: bool,
         gradient: &mut [f32],
     ) {
         dispatch(FilterGradient {
@@ -56,12 +55,11 @@ impl Sparse {
             patches,
             input,
             output_gradient,
-            add,
             gradient,
         });
     }
 
-    /// As [`Convolution::input_gradient`](super::convolution::Convolution::input_gradient).
+    /// Writes the gradient at the input, for any stride.
     pub(super) fn input_gradient(
         &mut self,
         patches: &Patches,
@@ -89,7 +87,6 @@ struct FilterGradient<'a> {
     patches: &'a Patches,
     input: &'a [f32],
     output_gradient: &'a [f32],
-    add: bool,
     gradient: &'a mut [f32],
 }
 
@@ -116,6 +113,7 @@ impl WithSimd for FilterGradient<'_> {
         factors.resize(channels * most, Factor::default());
         let images = self.input.chunks_exact(patches.image());
         for (image, above) in images.zip(self.output_gradient.chunks_exact(channels * places)) {
+            padded.clear();
             patches.pad(image, padded);
             for first in (0..places).step_by(PLACES) {
                 let block = first..places.min(first + PLACES);
@@ -139,8 +137,7 @@ impl WithSimd for FilterGradient<'_> {
         }
         for (gradient, sums) in self.gradient.chunks_exact_mut(patch).zip(sums.chunks_exact(stride)) {
             for (gradient, sum) in gradient.iter_mut().zip(sums) {
-                let before = if self.add { *gradient } else { 0.0 };
-                *gradient = before + sum;
+                *gradient += sum;
             }
         }
     }
@@ -180,7 +177,8 @@ impl WithSimd for InputGradient<'_> {
         factors.resize(PLACES.min(places) * most, Factor::default());
         let images = self.input_gradient.chunks_exact_mut(patches.image());
         for (image, above) in images.zip(self.output_gradient.chunks_exact(channels * places)) {
-            patches.clear(padded);
+            padded.clear();
+            padded.resize(patches.padded_image(), 0.0);
             for first in (0..places).step_by(PLACES) {
                 let block = first..places.min(first + PLACES);
                 counts.clear();
@@ -268,21 +266,6 @@ fn add_chunk<S: Simd, const N: usize>(simd: S, factors: &[Factor], rows: &[f32],
 }
 
 impl Patches {
-    /// Makes `padded` an image of zeros with its padding.
-    fn clear(&self, padded: &mut Vec<f32>) {
-        let (width, height) = self.padded();
-        padded.clear();
-        padded.resize(self.channels * height * width, 0.0);
-    }
-
-    /// Makes `padded` the image with its padding.
-    fn pad(&self, image: &[f32], padded: &mut Vec<f32>) {
-        self.clear(padded);
-        for (first, row) in self.rows().zip(image.chunks_exact(self.width)) {
-            padded[first..first + self.width].copy_from_slice(row);
-        }
-    }
-
     /// Takes an image out of its padding.
     fn unpad(&self, padded: &[f32], image: &mut [f32]) {
         for (first, row) in self.rows().zip(image.chunks_exact_mut(self.width)) {

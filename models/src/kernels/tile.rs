@@ -29,7 +29,7 @@ pub(super) struct Rows {
 }
 
 /// Divides `count` rows among tiles, as evenly as can be.
-pub(super) fn tiles(count: usize) -> impl Iterator<Item = Rows> + Clone {
+pub(super) fn tiles(count: usize) -> impl Iterator<Item = Rows> {
     let tiles = count.div_ceil(ROWS);
     let (share, more) = (count / tiles.max(1), count % tiles.max(1));
     (0..tiles).scan(0, move |next, tile| {

@@ -128,17 +128,9 @@ impl Layer for Live {
             }
         }
         let weight = weight_sink.parameters;
-        self.convolution.filter_gradient(
-            &self.patches,
-            input,
-            output_gradient,
-            weight_sink.is_begun,
-            weight_sink.gradient,
-        );
-        if let Some(gradient) = input_gradient {
-            self.convolution
-                .input_gradient(&self.patches, weight, output_gradient, gradient);
-        }
+        let gradient = weight_sink.begun();
+        self.convolution
+            .backward(&self.patches, input, weight, output_gradient, gradient, input_gradient);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::{error::LayerProblem, kernels::patches::Patches};
 
 impl Patches {
     /// The patches that a square window visits on an image of shape `[channels, height, width]`.
-    pub(super) fn over(shape: &[usize], kernel: usize, stride: usize, padding: usize) -> Result<Self, LayerProblem> {
+    pub(crate) fn over(shape: &[usize], kernel: usize, stride: usize, padding: usize) -> Result<Self, LayerProblem> {
         let &[channels, height, width] = shape else {
             return Err(LayerProblem::input("[channels, height, width]", shape));
         };

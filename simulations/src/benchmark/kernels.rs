@@ -75,6 +75,7 @@ pub(super) fn convolution() -> Result<(u64, impl FnMut() -> Result<(), Benchmark
 
 /// Local steps of a model on one batch.
 pub(super) struct Step {
+    pub(super) model: Preset,
     /// Operations of one step.
     pub(super) operations: u64,
     network: Network,
@@ -84,11 +85,12 @@ pub(super) struct Step {
 }
 
 impl Step {
-    pub(super) fn new(preset: Preset) -> Result<Self, BenchmarkError> {
-        let description = preset.describe(&[1, 28, 28], CLASSES);
+    pub(super) fn new(model: Preset) -> Result<Self, BenchmarkError> {
+        let description = model.describe(&[1, 28, 28], CLASSES);
         let mut rng = random(3);
         let pixels = values(BATCH * 28 * 28, &mut rng);
         Ok(Self {
+            model,
             operations: BATCH as u64 * step_operations(&description.summary()?),
             network: live(&description)?,
             input: Tensor::from_vec(pixels, (BATCH, 1, 28, 28), &Device::Cpu).map_err(ModelError::from)?,

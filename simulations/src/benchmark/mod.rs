@@ -112,34 +112,35 @@ impl Benchmark {
         observe: &mut dyn FnMut(usize),
     ) -> Result<Self, BenchmarkError> {
         let workers = workers.get();
-        let presets = Preset::ALL;
-        let mut steps: Vec<Step> = presets.into_iter().map(Step::new).collect::<Result<_, _>>()?;
+        let mut steps = Preset::ALL
+            .into_iter()
+            .map(|model| Step::new(model).map(|step| (step, Figure::new())))
+            .collect::<Result<Vec<_>, _>>()?;
         let clients = |least: usize| least.next_multiple_of(workers);
         let jobs = [
             Job::new(Preset::Mlp, clients(10), 5)?,
             Job::new(Preset::McmahanCnn, clients(4), 1)?,
         ];
-        let counts: Vec<usize> = if workers > 1 { vec![1, workers] } else { vec![1] };
+        let counts: &[usize] = if workers > 1 { &[1, workers] } else { &[1] };
+        let mut rounds: Vec<_> = jobs
+            .iter()
+            .flat_map(|job| counts.iter().map(move |workers| Round::new(job, *workers)))
+            .collect();
         let (convolution_operations, mut convolution) = convolution()?;
         let (peak_operations, mut peak) = peak();
         let (aggregated, mut aggregate) = aggregation()?;
 
         let (mut peak_time, mut convolution_time, mut aggregation_time) = (Figure::new(), Figure::new(), Figure::new());
-        let mut step_times = vec![Figure::new(); steps.len()];
-        let mut bare_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
-        let mut round_times = vec![vec![Figure::new(); counts.len()]; jobs.len()];
         for turn in 1..=turns.get() {
             observe(turn);
             peak_time.take(measure(&mut peak)?);
             convolution_time.take(measure(&mut convolution)?);
-            for (step, time) in steps.iter_mut().zip(&mut step_times) {
+            for (step, time) in &mut steps {
                 time.take(measure(|| step.make())?);
             }
-            for ((job, bare), rounds) in jobs.iter().zip(&mut bare_times).zip(&mut round_times) {
-                for ((workers, bare), round) in counts.iter().zip(bare).zip(rounds) {
-                    bare.take(job.bare(*workers)?);
-                    round.take(job.round(*workers)?);
-                }
+            for round in &mut rounds {
+                round.bare.take(round.job.bare(round.workers)?);
+                round.time.take(round.job.round(round.workers)?);
             }
             aggregation_time.take(aggregate());
         }
@@ -153,34 +154,47 @@ impl Benchmark {
                 of_peak: gflops / peak_gflops,
             }
         };
-        let mut rounds = Vec::new();
-        for ((job, bare), times) in jobs.iter().zip(&bare_times).zip(&round_times) {
-            for ((&workers, bare), time) in counts.iter().zip(bare).zip(times) {
-                rounds.push(RoundSpeed {
-                    model: job.model,
-                    clients: job.clients,
-                    workers,
-                    seconds: time.seconds(),
-                    overhead: time.seconds() / bare.seconds(),
-                });
-            }
-        }
+        let step_speed = |(step, time): &(Step, Figure)| StepSpeed {
+            model: step.model,
+            speed: speed(step.operations, time),
+        };
         Ok(Self {
             turns: turns.get(),
             peak_gflops,
             convolution: speed(convolution_operations, &convolution_time),
-            steps: presets
-                .into_iter()
-                .zip(&steps)
-                .zip(&step_times)
-                .map(|((model, step), time)| StepSpeed {
-                    model,
-                    speed: speed(step.operations, time),
-                })
-                .collect(),
-            rounds,
+            steps: steps.iter().map(step_speed).collect(),
+            rounds: rounds.iter().map(Round::speed).collect(),
             aggregation_gigabytes_per_second: aggregated as f64 / aggregation_time.seconds() / 1e9,
         })
+    }
+}
+
+/// A job's rounds with so many workers, beside their local steps alone.
+struct Round<'a> {
+    job: &'a Job,
+    workers: usize,
+    bare: Figure,
+    time: Figure,
+}
+
+impl<'a> Round<'a> {
+    fn new(job: &'a Job, workers: usize) -> Self {
+        Self {
+            job,
+            workers,
+            bare: Figure::new(),
+            time: Figure::new(),
+        }
+    }
+
+    fn speed(&self) -> RoundSpeed {
+        RoundSpeed {
+            model: self.job.model,
+            clients: self.job.clients,
+            workers: self.workers,
+            seconds: self.time.seconds(),
+            overhead: self.time.seconds() / self.bare.seconds(),
+        }
     }
 }
 
