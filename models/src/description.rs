@@ -188,6 +188,8 @@ pub(crate) struct Built {
     pub(crate) output: Signal,
     /// How each layer's output can be thinned.
     pub(crate) widths: Vec<Axis>,
+    /// The axes that layers opened, in the order of the layers.
+    pub(crate) opened: Vec<Axis>,
 }
 
 impl Built {
@@ -220,7 +222,8 @@ impl Built {
         };
         let output = last.output.clone();
         groups.fix(output.width);
-        let (units, number) = groups.number();
+        let (numbered, number) = groups.number();
+        let opened = groups.opened().map(&number).collect();
         let stages = chain.stages().iter();
         let widths = stages.map(|stage| number(stage.output.width)).collect();
         let entries = |declared: Vec<Declared>| {
@@ -245,13 +248,14 @@ impl Built {
         let layout = Layout {
             parameters: entries(parameters),
             buffers: entries(buffers),
-            groups: units,
+            groups: numbered,
         };
         Ok(Self {
             chain,
             layout,
             output,
             widths,
+            opened,
         })
     }
 }

@@ -69,6 +69,9 @@ pub enum ModelError {
         /// The largest token.
         last: usize,
     },
+    /// Units to keep that make no sub-model.
+    #[error("sub-model: {0}")]
+    Thinning(String),
     /// Weights of another model.
     #[error("the model has {expected} {what}, but was given {given}")]
     Weights {

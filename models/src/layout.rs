@@ -1,6 +1,6 @@
 //! Where every value of a model lies in its flat vectors.
 
-use crate::width::Axis;
+use crate::width::{Axis, Group};
 
 /// The names, shapes and places of a model's values, in one fixed order: layer by layer as the model lists them.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -9,8 +9,8 @@ pub struct Layout {
     pub parameters: Vec<Entry>,
     /// What is kept but not trained: running statistics.
     pub buffers: Vec<Entry>,
-    /// Units of each width group; `WidthGroup(i)` indexes it.
-    pub groups: Vec<usize>,
+    /// The width groups; [`WidthGroup`](crate::WidthGroup) indexes them.
+    pub groups: Vec<Group>,
 }
 
 /// One tensor of a model.

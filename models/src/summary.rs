@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     description::ModelDescription,
     error::ModelError,
-    width::{Axis, WidthGroup},
+    width::{Axis, Group, WidthGroup},
 };
 
 /// What each layer takes, gives and costs. Displays as a table.
@@ -15,8 +15,8 @@ use crate::{
 pub struct Summary {
     /// The layers, first to last. The model can be cut after each but the last.
     pub layers: Vec<LayerSummary>,
-    /// Units of each width group.
-    pub groups: Vec<usize>,
+    /// The width groups.
+    pub groups: Vec<Group>,
     /// Values trained.
     pub parameters: usize,
     /// Values kept but not trained.
@@ -104,7 +104,7 @@ impl fmt::Display for Summary {
                 &grouped(layer.parameters as u64),
                 &grouped(layer.operations),
                 &layer.width.map_or(String::new(), |group| {
-                    format!("{} ({} units)", group.0, self.groups[group.0])
+                    format!("{} ({} units)", group.0, self.groups[group.0].units)
                 }),
             ])?;
         }

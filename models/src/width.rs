@@ -10,6 +10,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct WidthGroup(pub usize);
 
+/// What is known of a width group.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Group {
+    /// The place of the first layer whose output it is.
+    pub place: String,
+    /// How many units it has.
+    pub units: usize,
+}
+
 /// How one axis of a parameter can be thinned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Axis {
@@ -44,17 +53,17 @@ impl Signal {
 #[derive(Default)]
 pub(crate) struct WidthGroups(Vec<Standing>);
 
-#[derive(Clone, Copy)]
 enum Standing {
-    Open { units: usize },
+    Open(Group),
     Joined(usize),
     Fixed,
 }
 
 impl WidthGroups {
-    /// A new group of `units` units.
-    pub(crate) fn open(&mut self, units: usize) -> Axis {
-        self.0.push(Standing::Open { units });
+    /// A new group of `units` units, for the layer at `place`.
+    pub(crate) fn open(&mut self, place: &str, units: usize) -> Axis {
+        let place = place.to_string();
+        self.0.push(Standing::Open(Group { place, units }));
         Axis::Group {
             group: WidthGroup(self.0.len() - 1),
             block: 1,
@@ -74,10 +83,12 @@ impl WidthGroups {
                     self.fix(dropped);
                     return Axis::Fixed;
                 }
-                if a != b {
-                    self.0[b.0] = Standing::Joined(a.0);
+                // The one that was opened first stands for both.
+                let (first, second) = (a.min(b), a.max(b));
+                if first != second {
+                    self.0[second.0] = Standing::Joined(first.0);
                 }
-                kept
+                self.resolve(kept)
             }
         }
     }
@@ -96,21 +107,30 @@ impl WidthGroups {
         };
         loop {
             match self.0[group.0] {
-                Standing::Open { .. } => return Axis::Group { group, block },
+                Standing::Open(_) => return Axis::Group { group, block },
                 Standing::Joined(other) => group = WidthGroup(other),
                 Standing::Fixed => return Axis::Fixed,
             }
         }
     }
 
-    /// Numbers the open groups from 0 in the order of their making. Gives the units of each, and the new numbers.
-    pub(crate) fn number(&self) -> (Vec<usize>, impl Fn(Axis) -> Axis + '_) {
-        let mut units = Vec::new();
+    /// Every axis that was opened, in the order of opening.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = Axis> {
+        let axis = |group| Axis::Group {
+            group: WidthGroup(group),
+            block: 1,
+        };
+        (0..self.0.len()).map(axis)
+    }
+
+    /// Numbers the open groups from 0 in the order of their making. Gives the groups, and the new numbers.
+    pub(crate) fn number(&self) -> (Vec<Group>, impl Fn(Axis) -> Axis + '_) {
+        let mut groups = Vec::new();
         let mut numbers = vec![0; self.0.len()];
         for (index, standing) in self.0.iter().enumerate() {
-            if let Standing::Open { units: count } = standing {
-                numbers[index] = units.len();
-                units.push(*count);
+            if let Standing::Open(group) = standing {
+                numbers[index] = groups.len();
+                groups.push(group.clone());
             }
         }
         let rename = move |axis| match self.resolve(axis) {
@@ -120,6 +140,6 @@ impl WidthGroups {
             },
             Axis::Fixed => Axis::Fixed,
         };
-        (units, rename)
+        (groups, rename)
     }
 }

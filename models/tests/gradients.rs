@@ -237,6 +237,27 @@ fn flatten() {
 }
 
 #[test]
+fn attention() {
+    check("input = [4, 6]\nlayers = [{ kind = 'attention', heads = 2, head_size = 3 }]");
+    check("input = [5, 4]\nlayers = [{ kind = 'attention', heads = 3, head_size = 2, causal = true }]");
+    check("input = [1, 3]\nlayers = [{ kind = 'attention', heads = 1, head_size = 1 }]");
+    check(
+        "input = [3, 4]
+        layers = [
+            { kind = 'dense', units = 6 },
+            { kind = 'residual', layers = [{ kind = 'layer-norm' }, { kind = 'attention', heads = 2, head_size = 3 }] },
+            { kind = 'flatten' },
+            { kind = 'dense', units = 2 },
+        ]",
+    );
+}
+
+#[test]
+fn scaler() {
+    check("input = [2, 3]\nlayers = [{ kind = 'dense', units = 3 }, { kind = 'scaler', share = 0.25 }]");
+}
+
+#[test]
 fn residual() {
     check(
         "input = [5]

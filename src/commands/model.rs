@@ -22,6 +22,9 @@ enum Command {
         /// Show a preset instead
         #[arg(long, value_name = "NAME", value_parser = preset, conflicts_with = "file")]
         preset: Option<Preset>,
+        /// Show the model with only this share of the units of each width group, above 0 and at most 1
+        #[arg(long, value_name = "SHARE", default_value = "1", value_parser = width)]
+        width: f64,
         #[command(flatten)]
         changes: Changes,
     },
@@ -29,13 +32,28 @@ enum Command {
 
 impl Model {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let Command::Show { file, preset, changes } = self.command;
+        let Command::Show {
+            file,
+            preset,
+            width,
+            changes,
+        } = self.command;
         let model = match preset {
             Some(preset) => preset.describe(&[1, 28, 28], 10),
             None => changes.read(file.as_deref())?.model,
         };
-        print(model.summary()?)?;
+        let units = model.layout()?.units_at(width);
+        print(model.thinned(&units, false)?.summary()?)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads a width.
+fn width(text: &str) -> Result<f64, String> {
+    let width = text.parse().map_err(|_| "it is not a number".to_string())?;
+    match width > 0.0 && width <= 1.0 {
+        true => Ok(width),
+        false => Err("it must be above 0 and at most 1".into()),
     }
 }
 

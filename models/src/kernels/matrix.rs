@@ -106,6 +106,17 @@ impl<'a> MatrixMut<'a> {
         Self { values, shape }
     }
 
+    /// `count` of its columns, from `first` on; the others are left as they are.
+    pub(crate) fn columns(self, first: usize, count: usize) -> Self {
+        let Self { values, mut shape } = self;
+        assert!(count > 0 && first + count <= shape.columns);
+        shape.columns = count;
+        Self {
+            values: &mut values[first * shape.column_stride..],
+            shape,
+        }
+    }
+
     /// Becomes `keep` times itself plus `scale` times `left` times `right`. With `keep` 0 it is not read.
     #[allow(unsafe_code)]
     pub(crate) fn product(self, keep: f32, scale: f32, left: Matrix<'_>, right: Matrix<'_>) {

@@ -40,14 +40,14 @@ impl Description for Conv2d {
         "conv2d"
     }
 
-    fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
         at_least_one("channels", self.channels)?;
         let patches = Patches::over(&input.shape, self.kernel, self.stride, self.padding)?;
         let shape = vec![self.channels, patches.out_height, patches.out_width];
         let size = bounded("its output", &shape)?;
         let (padded_width, padded_height) = patches.padded();
         bounded("its padded image", &[patches.channels, padded_height, padded_width])?;
-        let width = groups.open(self.channels);
+        let width = groups.open(place, self.channels);
         let initial = uniform_by_inputs(patches.patch());
         let window = (self.kernel, Axis::Fixed);
         let axes = [(self.channels, width), (patches.channels, input.width), window, window];

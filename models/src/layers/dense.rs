@@ -34,7 +34,7 @@ impl Description for Dense {
         "dense"
     }
 
-    fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
         let (leading, inputs) = match input.shape[..] {
             [features] => (vec![], features),
             [sequence, features] => (vec![sequence], features),
@@ -47,7 +47,7 @@ impl Description for Dense {
         at_least_one("units", units)?;
         let shape = [leading, vec![units]].concat();
         let size = bounded("its output", &shape)?;
-        let width = groups.open(units);
+        let width = groups.open(place, units);
         let initial = uniform_by_inputs(inputs);
         let mut parameters = vec![Declared::new(
             "weight",

@@ -27,7 +27,7 @@ impl Description for Embedding {
         "embedding"
     }
 
-    fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
         let Self { vocabulary, dimension } = *self;
         let [sequence] = input.shape[..] else {
             return Err(LayerProblem::input("[sequence]", &input.shape).into());
@@ -39,7 +39,7 @@ impl Description for Embedding {
         let shape = vec![sequence, dimension];
         bounded("its output", &shape)?;
         groups.fix(input.width);
-        let width = groups.open(dimension);
+        let width = groups.open(place, dimension);
         let initial = Initial::Normal {
             mean: 0.0,
             deviation: 1.0,

@@ -2,6 +2,7 @@
 //! operations, and its forward and backward on slices.
 
 mod activation;
+mod attention;
 mod average_pool2d;
 mod batch_norm;
 mod conv2d;
@@ -12,12 +13,14 @@ mod flatten;
 mod group_norm;
 mod max_pool2d;
 mod residual;
+mod scaler;
 mod windows;
 
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
 pub use activation::{Gelu, Relu, Sigmoid, Tanh};
+pub use attention::Attention;
 pub use average_pool2d::AveragePool2d;
 pub use batch_norm::BatchNorm;
 pub use conv2d::Conv2d;
@@ -28,6 +31,7 @@ pub use flatten::Flatten;
 pub use group_norm::{GroupNorm, LayerNorm};
 pub use max_pool2d::MaxPool2d;
 pub use residual::Residual;
+pub use scaler::Scaler;
 
 use crate::{
     Initial, LARGEST_VALUE,
@@ -58,7 +62,9 @@ pub enum LayerDescription {
     LayerNorm(LayerNorm),
     BatchNorm(BatchNorm),
     Embedding(Embedding),
+    Attention(Attention),
     Residual(Residual),
+    Scaler(Scaler),
     /// Written in Rust. A description in TOML only says that there is one, and cannot be read back.
     #[serde(skip_deserializing)]
     Module(CandleModule),
@@ -81,7 +87,9 @@ impl LayerDescription {
             Self::LayerNorm(layer) => layer,
             Self::BatchNorm(layer) => layer,
             Self::Embedding(layer) => layer,
+            Self::Attention(layer) => layer,
             Self::Residual(layer) => layer,
+            Self::Scaler(layer) => layer,
             Self::Module(layer) => layer,
         }
     }

@@ -1,0 +1,88 @@
+//! What makes up for units that a sub-model lacks.
+
+use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
+
+use super::{Built, Description, Fault, Layer};
+use crate::{
+    chain::{Sink, Values},
+    error::{LayerProblem, ModelError},
+    network::Mode,
+    width::{Signal, WidthGroups},
+};
+
+/// Divides by `share` in training, and passes values as they are in evaluation (the scaler of Diao et al. 2021): a layer
+/// above that sums over a share of its inputs meets sums as large as it would over all of them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scaler {
+    /// The share of the units that are there, above 0 and at most 1.
+    pub share: f32,
+}
+
+impl Description for Scaler {
+    fn kind(&self) -> &'static str {
+        "scaler"
+    }
+
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            let needs = "above 0 and at most 1";
+            return Err(LayerProblem::setting("share", self.share, needs).into());
+        }
+        let live = Live {
+            share: self.share,
+            factor: 1.0,
+        };
+        Ok(Built::bare(live, input.clone(), input.size()))
+    }
+}
+
+struct Live {
+    share: f32,
+    /// Of the last forward.
+    factor: f32,
+}
+
+impl Live {
+    fn factor(&self, mode: &Mode<'_>) -> f32 {
+        match mode {
+            Mode::Train(_) => 1.0 / self.share,
+            Mode::Evaluate => 1.0,
+        }
+    }
+}
+
+impl Layer for Live {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+        input * f64::from(self.factor(mode))
+    }
+
+    fn forward(
+        &mut self,
+        _: Values<'_>,
+        input: &[f32],
+        output: &mut [f32],
+        mode: &mut Mode<'_>,
+    ) -> Result<(), ModelError> {
+        self.factor = self.factor(mode);
+        for (output, value) in output.iter_mut().zip(input) {
+            *output = self.factor * value;
+        }
+        Ok(())
+    }
+
+    fn backward(
+        &mut self,
+        _: Sink<'_>,
+        _: &[f32],
+        _: &[f32],
+        output_gradient: &[f32],
+        input_gradient: Option<&mut [f32]>,
+    ) -> Result<(), ModelError> {
+        for (gradient, above) in input_gradient.into_iter().flatten().zip(output_gradient) {
+            *gradient = self.factor * above;
+        }
+        Ok(())
+    }
+}
