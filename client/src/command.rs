@@ -37,6 +37,13 @@ pub struct ClientCommand {
     /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process
     #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
     state: PathBuf,
+    /// Memory for training, in megabytes: where clients report what they have, this one gets a sub-model that fits
+    #[arg(long, value_name = "MB")]
+    memory: Option<f64>,
+    /// Speed of training, in billions of floating-point operations a second: where clients report what they have, this
+    /// one gets a sub-model that it can train within a round
+    #[arg(long, value_name = "GFLOPS")]
+    speed: Option<f64>,
     /// Give up after so long without a coordinator
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     give_up_after: u64,
@@ -110,6 +117,8 @@ impl ClientCommand {
             coordinator: self.coordinator,
             credentials,
             supply: self.examples.load()?,
+            memory: self.memory.map(|megabytes| (megabytes * 1e6) as u64),
+            speed: self.speed.map(|billions| billions * 1e9),
             state: Some(self.state),
             give_up_after: Duration::from_secs(self.give_up_after),
         };

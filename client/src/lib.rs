@@ -4,6 +4,7 @@ pub mod agent;
 pub mod command;
 pub mod holding;
 pub mod kept;
+mod local;
 pub mod trainer;
 
 pub use agent::{Agent, AgentError, Ending, Moment};

@@ -1,28 +1,46 @@
 //! Local training: what a client does with a model and its own examples.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
+use candle_core::Device;
 use selvedge_data::Dataset;
-use selvedge_models::{Mode, Network, Optimiser, Weights};
+use selvedge_models::{ModelDescription, ModelError, Network};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, LocalSteps, Purpose, Trained, Vectors,
-    algorithm::Correction,
-    description::Training,
+    Broadcast, ClientName, Description, LocalError, Part, Purpose, Vectors,
     evaluation::{Batch, evaluate},
     message::Evaluation,
     update::SealedUpdate,
 };
 
-/// A live model and what is needed to train it: one for each thread that trains, however many clients it stands for.
+use crate::local::Local;
+
+/// Live models and what is needed to train them: one for each thread that trains, however many clients it stands for.
 pub struct Trainer {
-    network: Network,
-    batch: Batch,
-    abandon: Arc<AtomicBool>,
+    pub(crate) networks: Networks,
+    pub(crate) batch: Batch,
+    pub(crate) abandon: Arc<AtomicBool>,
+}
+
+/// The live models used last.
+#[derive(Default)]
+pub(crate) struct Networks(Vec<(ModelDescription, Network)>);
+
+/// Live models that are kept: clients of a few widths can follow one another without making them anew.
+const NETWORKS: usize = 8;
+
+impl Networks {
+    /// A live model of this description, with any values.
+    pub(crate) fn of(&mut self, model: &ModelDescription) -> Result<&mut Network, ModelError> {
+        let networks = &mut self.0;
+        match networks.iter().position(|(known, _)| known == model) {
+            Some(at) => networks[..=at].rotate_right(1),
+            None => {
+                networks.truncate(NETWORKS - 1);
+                networks.insert(0, (model.clone(), Network::new(model, &Device::Cpu)?));
+            }
+        }
+        Ok(&mut networks[0].1)
+    }
 }
 
 /// The examples that a client trains or evaluates on: some of a data set.
@@ -35,24 +53,26 @@ pub struct Examples<'a> {
 }
 
 impl Trainer {
-    /// A trainer around a live model. Once `abandon` is true, local training ends at its next step, with
-    /// [`LocalError::Abandoned`].
-    pub fn new(network: Network, abandon: Arc<AtomicBool>) -> Self {
+    /// A trainer. Once `abandon` is true, local training ends at its next step, with [`LocalError::Abandoned`].
+    pub fn new(abandon: Arc<AtomicBool>) -> Self {
         Self {
-            network,
+            networks: Networks::default(),
             batch: Batch::default(),
             abandon,
         }
     }
 
-    /// The client's part of a round: trains what was broadcast by the description's algorithm, and seals the update.
-    /// `kept` is what the algorithm keeps on this client from round to round.
+    /// The client's part of a round: trains its part of the model, which was broadcast to it, by the description's
+    /// algorithm, and seals the update. `kept` is what the algorithm keeps on this client from round to round, for the
+    /// whole model: that of the part is used and replaced.
     ///
     /// # Errors
     /// When the model cannot be run on the examples.
+    #[allow(clippy::too_many_arguments)]
     pub fn train(
         &mut self,
         description: &Description,
+        part: &Part,
         client: &ClientName,
         round: u32,
         broadcast: &Broadcast,
@@ -60,13 +80,10 @@ impl Trainer {
         kept: &mut Vectors,
     ) -> Result<SealedUpdate, LocalError> {
         let random = description.seed.client_stream(Purpose::Training, round, client);
-        let mut local = Local {
-            trainer: self,
-            training: &description.training,
-            examples,
-            random,
-        };
-        let update = description.algorithm.client(broadcast, kept, &mut local)?;
+        let mut local = Local::new(self, description, part, examples, random)?;
+        let mut sliced = part.slice(kept);
+        let update = description.algorithm.client(broadcast, &mut sliced, &mut local)?;
+        part.merge(sliced, kept);
         let mut random = description.seed.client_stream(Purpose::Filters, round, client);
         Ok(SealedUpdate::seal(
             update,
@@ -76,105 +93,19 @@ impl Trainer {
         ))
     }
 
-    /// Evaluates a model.
+    /// Evaluates a part of a model.
     ///
     /// # Errors
     /// When the model cannot be run on the examples.
     pub fn evaluate(
         &mut self,
         description: &Description,
-        weights: &Weights,
+        part: &Part,
+        broadcast: &Broadcast,
         examples: Examples<'_>,
     ) -> Result<Evaluation, LocalError> {
-        self.network.load(weights)?;
-        evaluate(
-            &mut self.network,
-            description.training.loss,
-            examples.dataset,
-            examples.indices,
-        )
-    }
-}
-
-/// The local steps of one client in one round.
-struct Local<'a> {
-    trainer: &'a mut Trainer,
-    training: &'a Training,
-    examples: Examples<'a>,
-    random: ChaCha8Rng,
-}
-
-impl Local<'_> {
-    /// How many steps the description asks for, on this many examples.
-    fn steps(&self) -> u64 {
-        let pass = self.examples.indices.len().div_ceil(self.training.batch_size) as u64;
-        match (self.training.steps, self.training.epochs) {
-            _ if pass == 0 => 0,
-            (Some(steps), _) => u64::from(steps),
-            (None, epochs) => u64::from(epochs.unwrap_or(1)) * pass,
-        }
-    }
-
-    /// One step on one batch; the sum of its examples' losses.
-    fn step(
-        &mut self,
-        batch: &[u32],
-        optimiser: &mut Optimiser,
-        correction: &mut Option<Correction<'_>>,
-    ) -> Result<f64, LocalError> {
-        let Trainer {
-            network,
-            batch: gathered,
-            abandon,
-        } = &mut *self.trainer;
-        if abandon.load(Ordering::Relaxed) {
-            return Err(LocalError::Abandoned);
-        }
-        let dataset = self.examples.dataset;
-        let inputs = gathered.gather(dataset, batch)?;
-        let outputs = network.forward(&inputs, &mut Mode::Train(&mut self.random))?;
-        let loss = self.training.loss.evaluate(&outputs, gathered.targets(dataset))?;
-        match (correction, optimiser.plain_rate()) {
-            (None, Some(rate)) => network.descend(&loss.gradient, rate)?,
-            (correction, _) => {
-                network.zero_gradient();
-                network.backward(&loss.gradient)?;
-                network.update(|parameters, gradient| {
-                    if let Some(correct) = correction {
-                        correct(parameters, gradient);
-                    }
-                    optimiser.step(parameters, gradient);
-                });
-            }
-        }
-        Ok(loss.sum)
-    }
-}
-
-impl LocalSteps for Local<'_> {
-    fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
-        self.trainer.network.load(start)?;
-        let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
-        let mut order = self.examples.indices.to_vec();
-        let (mut steps, mut seen, mut loss) = (0, 0usize, 0.0);
-        while steps < self.steps() {
-            order.shuffle(&mut self.random);
-            let left = usize::try_from(self.steps() - steps).unwrap_or(usize::MAX);
-            for batch in order.chunks(self.training.batch_size).take(left) {
-                loss += self.step(batch, &mut optimiser, &mut correction)?;
-                seen += batch.len();
-                steps += 1;
-            }
-        }
-        Ok(Trained {
-            weights: self.trainer.network.weights(),
-            examples: self.examples.indices.len() as u64,
-            steps,
-            loss: (seen > 0).then(|| loss / seen as f64),
-        })
-    }
-
-    fn learning_rate(&self) -> f64 {
-        self.training.optimiser.learning_rate()
+        let network = self.networks.of(&part.model)?;
+        network.load(&broadcast.weights)?;
+        evaluate(network, description.training.loss, examples.dataset, examples.indices)
     }
 }

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+use std::sync::Arc;
+
 use candle_core::{Device, Tensor};
 use rand::seq::SliceRandom;
 use selvedge_client::{Examples, Trainer};
 use selvedge_data::{Dataset, Inputs, Targets};
-use selvedge_models::{Mode, Network, Optimiser, Weights};
+use selvedge_models::{Mode, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, Purpose, Vectors,
+    Broadcast, ClientName, Description, Parts, Purpose, Vectors,
     aggregation::{Aggregator, WeightedMean},
     sections::Values,
     update::{SealedUpdate, expected_sections},
@@ -34,7 +36,7 @@ fn dataset(examples: usize) -> Dataset {
 }
 
 fn trained(description: &Description, dataset: &Dataset, kept: &mut Vectors) -> SealedUpdate {
-    let network = Network::new(&description.model, &Device::Cpu).unwrap();
+    let parts = Parts::of(&Arc::new(description.clone())).unwrap();
     let indices: Vec<u32> = (0..dataset.len() as u32).collect();
     let examples = Examples {
         dataset,
@@ -45,8 +47,8 @@ fn trained(description: &Description, dataset: &Dataset, kept: &mut Vectors) -> 
         vectors: Vectors::new(),
     };
     let client = ClientName::numbered(0);
-    Trainer::new(network, Default::default())
-        .train(description, &client, 1, &broadcast, examples, kept)
+    Trainer::new(Default::default())
+        .train(description, parts.whole(), &client, 1, &broadcast, examples, kept)
         .unwrap()
 }
 
@@ -86,12 +88,12 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
 
     let sealed = trained(&description, &dataset, &mut Vectors::new());
     assert_eq!((sealed.report.examples, sealed.report.steps), (20, 1));
-    let layout = description.model.layout().unwrap();
-    let expected = expected_sections(&layout, &*description.algorithm, &[]);
+    let whole = SubModel::whole(&description.model.layout().unwrap());
+    let expected = expected_sections(&whole, &*description.algorithm, &[]);
     let update = sealed.open(&expected, &[], &initial(&description)).unwrap();
     let mut mean = Box::new(WeightedMean::default());
-    mean.fold(update, 20.0);
-    assert_eq!(mean.finish().unwrap().weights, network.weights());
+    mean.fold(update, &whole, 20.0);
+    assert_eq!(mean.finish(&initial(&description)).unwrap().weights, network.weights());
 }
 
 #[test]

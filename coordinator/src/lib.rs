@@ -6,7 +6,7 @@ pub mod record;
 pub mod results;
 pub mod server;
 
-pub use engine::{Action, Engine, Event, Outcome, Roster};
+pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster};
 pub use progress::{Observer, Progress};
 pub use record::RoundRecord;
 pub use results::{Results, ResultsError, Summary};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_protocols::{ClientName, Rejection, message::Evaluation};
+use selvedge_protocols::{ClientName, Description, Rejection, Width, message::Evaluation};
 use serde::{Deserialize, Serialize};
 
 /// A line of `rounds.jsonl`.
@@ -45,8 +45,33 @@ pub struct RoundRecord {
     pub bytes_up: u64,
     /// Tensor bytes of the models that clients were asked to work on, once for each.
     pub bytes_down: u64,
+    /// Of a run with sub-models, the same by width, largest first: of the widths of the round's clients, and of those
+    /// that were evaluated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub widths: Vec<WidthRecord>,
     /// How long the round took, evaluation included.
     pub seconds: f64,
+}
+
+/// What is written down about the clients and sub-models of one width in a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WidthRecord {
+    /// The width.
+    pub width: Width,
+    /// How many clients of it were selected.
+    pub selected: usize,
+    /// How many of their updates were taken in.
+    pub completed: usize,
+    /// Their mean training loss, weighted by examples.
+    pub train_loss: Option<f64>,
+    /// The mean loss of a sub-model of this width on the coordinator's test set.
+    pub test_loss: Option<f64>,
+    /// Its accuracy there.
+    pub test_accuracy: Option<f64>,
+    /// Tensor bytes of their updates that were taken in.
+    pub bytes_up: u64,
+    /// Tensor bytes of what they were sent to work on.
+    pub bytes_down: u64,
 }
 
 /// One client's failure.
@@ -94,8 +119,39 @@ impl RoundRecord {
         });
     }
 
-    pub(crate) fn test(&mut self, evaluation: &Evaluation) {
-        self.test_loss = evaluation.mean_loss();
-        self.test_accuracy = evaluation.accuracy();
+    /// What is noted of a width; nothing is in a run without sub-models.
+    pub(crate) fn width(&mut self, width: Width, description: &Description) -> Option<&mut WidthRecord> {
+        description.sub_models.as_ref().map(|_| self.noted(width))
+    }
+
+    fn noted(&mut self, width: Width) -> &mut WidthRecord {
+        let at = self.widths.binary_search_by(|noted| width.cmp(&noted.width));
+        let at = at.unwrap_or_else(|at| {
+            let noted = WidthRecord {
+                width,
+                selected: 0,
+                completed: 0,
+                train_loss: None,
+                test_loss: None,
+                test_accuracy: None,
+                bytes_up: 0,
+                bytes_down: 0,
+            };
+            self.widths.insert(at, noted);
+            at
+        });
+        &mut self.widths[at]
+    }
+
+    /// Notes the evaluation of the whole model, or of a sub-model of a width.
+    pub(crate) fn test(&mut self, width: Option<Width>, evaluation: &Evaluation) {
+        let (loss, accuracy) = (evaluation.mean_loss(), evaluation.accuracy());
+        match width {
+            None => (self.test_loss, self.test_accuracy) = (loss, accuracy),
+            Some(width) => {
+                let noted = self.noted(width);
+                (noted.test_loss, noted.test_accuracy) = (loss, accuracy);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use selvedge_coordinator::{Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    ClientName, Description, Rejection, Update,
+    ClientName, Description, Parts, Rejection,
     message::{Evaluation, Task},
     sections::{Section, packed_bytes},
     update::{SealedUpdate, TrainingReport},
@@ -65,18 +65,12 @@ impl Run {
     fn with_window(set: &[&str], window: usize) -> Self {
         let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
         let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
-        let layout = description.model.layout().unwrap();
+        let parts = Arc::new(Parts::of(&description).unwrap());
         let initial = Weights {
             parameters: vec![1.0; 6],
             buffers: vec![],
         };
-        let engine = Engine::new(
-            description,
-            &layout,
-            initial,
-            Roster::Joined(Default::default()),
-            window,
-        );
+        let engine = Engine::new(description, parts, initial, Roster::Joined(Default::default()), window);
         Self {
             engine,
             now: Duration::ZERO,
@@ -98,7 +92,10 @@ impl Run {
 
     fn join_all(&mut self) {
         for index in 0..self.engine.clients_needed() {
-            self.event(Event::Joined(client(index)));
+            self.event(Event::Joined {
+                client: client(index),
+                width: None,
+            });
         }
     }
 
@@ -141,7 +138,7 @@ impl Run {
             .position(|(name, ..)| *name == client(index))
             .unwrap();
         let (client, round, inspector) = self.receive.remove(at);
-        let update: Result<Update, Rejection> = inspector.open(update);
+        let update = inspector.open(update);
         self.event(Event::Received { client, round, update });
     }
 
@@ -156,6 +153,7 @@ impl Run {
         let round = self.tests.pop().unwrap();
         self.event(Event::Tested {
             round,
+            width: None,
             evaluation: Ok(Some(Evaluation {
                 examples: 4,
                 correct: 3,
@@ -212,8 +210,14 @@ fn a_run_goes_through_its_rounds_and_ends() {
 #[test]
 fn the_run_waits_for_its_clients_and_gives_up_in_the_end() {
     let mut run = Run::new(&[]);
-    run.event(Event::Joined(client(0)));
-    run.event(Event::Joined(client(0)));
+    run.event(Event::Joined {
+        client: client(0),
+        width: None,
+    });
+    run.event(Event::Joined {
+        client: client(0),
+        width: None,
+    });
     assert_eq!(run.engine.clients(), 1);
     assert!(run.asked.is_empty());
     assert_eq!(run.engine.next_deadline(), Some(Duration::from_secs(1000)));
@@ -253,7 +257,10 @@ fn a_client_that_comes_back_in_time_is_asked_again() {
     });
     run.asked.clear();
     run.wait(9);
-    run.event(Event::Joined(client(2)));
+    run.event(Event::Joined {
+        client: client(2),
+        width: None,
+    });
     assert_eq!(run.asked, [(client(2), 1, Task::Train)]);
     run.wait(60);
     run.receive.clear();
@@ -340,7 +347,10 @@ fn a_link_that_breaks_after_the_deadline_can_be_made_again() {
         for_good: false,
     });
     run.wait(5);
-    run.event(Event::Joined(client(0)));
+    run.event(Event::Joined {
+        client: client(0),
+        width: None,
+    });
     for index in 0..4 {
         if index == 0 {
             run.receive.retain(|(name, ..)| *name != client(0));
@@ -637,7 +647,10 @@ fn evaluation_does_not_wait_for_clients_that_are_not_there() {
 #[test]
 fn a_client_that_joins_in_a_round_works_from_the_next_one_on() {
     let mut run = Run::started(&["network.start_with=3"]);
-    run.event(Event::Joined(client(3)));
+    run.event(Event::Joined {
+        client: client(3),
+        width: None,
+    });
     assert!(run.asked.iter().all(|(name, ..)| *name != client(3)));
     for index in 0..3 {
         run.send(index, 1, update(4.0, 1));
@@ -680,6 +693,7 @@ fn test_examples_that_cannot_be_evaluated_cost_the_evaluation_not_the_run() {
     }
     run.event(Event::Tested {
         round: 1,
+        width: None,
         evaluation: Err("token 40 is beyond the vocabulary".into()),
     });
     assert_eq!((run.outcome, run.parameter()), (Some(Outcome::Completed), 4.0));

@@ -174,6 +174,7 @@ impl Description for CandleModule {
             },
             parameters: asked.iter().map(declare).collect(),
             buffers: vec![],
+            inside: 0,
             operations: 0,
         })
     }

@@ -114,6 +114,8 @@ pub(crate) struct Stage {
     tensors: Range<usize>,
     pub(crate) parameters: Range<usize>,
     buffers: Range<usize>,
+    /// Values of one example that the layer keeps inside itself.
+    inside: u64,
     /// Floating-point operations of one example's forward.
     pub(crate) operations: u64,
 }
@@ -159,6 +161,7 @@ impl Chain {
                 tensors,
                 parameters: parameter_count..parameter_count,
                 buffers: buffer_count..buffer_count,
+                inside: built.inside,
                 operations: built.operations,
             };
             parameter_count = count(parameter_count, &built.parameters)?;
@@ -197,6 +200,12 @@ impl Chain {
     /// Floating-point operations of one example's forward.
     pub(crate) fn operations(&self) -> u64 {
         self.stages.iter().map(|stage| stage.operations).sum()
+    }
+
+    /// Values of one example that lie between the layers, after the last, and inside them.
+    pub(crate) fn activations(&self) -> u64 {
+        let of = |stage: &Stage| stage.output.size() as u64 + stage.inside;
+        self.stages.iter().map(of).sum()
     }
 
     /// Its parameters, counted in tensors.

@@ -67,6 +67,25 @@ impl Layout {
         self.parameters.last().map_or(0, |entry| entry.range().end)
     }
 
+    /// For each unit of each width group, the sum of the squares of the parameters that belong to it.
+    pub fn squares_of_units(&self, parameters: &[f32]) -> Vec<Vec<f64>> {
+        let mut sums: Vec<Vec<f64>> = self.groups.iter().map(|group| vec![0.0; group.units]).collect();
+        for entry in &self.parameters {
+            let values = &parameters[entry.range()];
+            let mut stride = entry.size();
+            for (size, axis) in entry.shape.iter().zip(&entry.axes) {
+                stride /= size;
+                let Axis::Group { group, block } = axis else { continue };
+                let sums = &mut sums[group.0];
+                for (at, values) in values.chunks_exact(stride).enumerate() {
+                    let unit = at % size / block % sums.len();
+                    sums[unit] += values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+                }
+            }
+        }
+        sums
+    }
+
     /// Values in the flat vector of buffers.
     pub fn buffer_count(&self) -> usize {
         self.buffers.last().map_or(0, |entry| entry.range().end)

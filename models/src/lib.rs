@@ -9,6 +9,7 @@ mod candle_module;
 mod chain;
 mod description;
 mod error;
+mod footprint;
 mod kernels;
 mod layers;
 mod layout;

@@ -74,16 +74,11 @@ impl SubModel {
 
     /// All of a model.
     pub fn whole(layout: &Layout) -> Self {
-        let all = |of| Coordinates {
-            ranges: Some(0..of).into_iter().filter(|range| !range.is_empty()).collect(),
-            count: of,
-            of,
-        };
         let units = layout.groups.iter().map(|group| (0..group.units as u32).collect());
         Self {
             units: units.collect(),
-            parameters: all(layout.parameter_count()),
-            buffers: all(layout.buffer_count()),
+            parameters: Coordinates::all(layout.parameter_count()),
+            buffers: Coordinates::all(layout.buffer_count()),
         }
     }
 
@@ -108,9 +103,23 @@ impl SubModel {
 }
 
 impl Coordinates {
+    /// All places of a vector of `of` values.
+    pub fn all(of: usize) -> Self {
+        Self {
+            ranges: Some(0..of).into_iter().filter(|range| !range.is_empty()).collect(),
+            count: of,
+            of,
+        }
+    }
+
     /// How many places there are.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// How many values the vector has.
+    pub fn of(&self) -> usize {
+        self.of
     }
 
     /// The places, as ranges of neighbours.
@@ -183,7 +192,7 @@ struct Kept {
 impl Kept {
     fn of(size: usize, axis: Axis, layout: &Layout, units: &[Vec<u32>]) -> Self {
         let Axis::Group { group, block } = axis else {
-            let ranges = vec![0..size];
+            let ranges = std::iter::once(0..size).collect();
             return Self { size, ranges };
         };
         let mut ranges: Vec<Range<usize>> = Vec::new();

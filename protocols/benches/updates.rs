@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Preset, Weights};
+use selvedge_models::{Preset, SubModel, Weights};
 use selvedge_protocols::{
     Algorithm, Trained, Update,
     algorithms::{FedAvg, Median, Scaffold},
@@ -44,6 +44,7 @@ fn update(weights: &Weights, vectors: &[&str]) -> Update {
 
 fn aggregation(criterion: &mut Criterion) {
     let weights = weights();
+    let whole = SubModel::whole(&Preset::McmahanCnn.describe(&[1, 28, 28], 10).layout().unwrap());
     let bytes = (COHORT * weights.parameters.len() * size_of::<f32>()) as u64;
     let mut group = criterion.benchmark_group("aggregation of ten updates");
     let scaffold = Scaffold {
@@ -60,9 +61,9 @@ fn aggregation(criterion: &mut Criterion) {
                 |updates| {
                     let mut aggregator = algorithm.aggregator();
                     for update in updates {
-                        aggregator.fold(update, 600.0);
+                        aggregator.fold(update, &whole, 600.0);
                     }
-                    aggregator.finish()
+                    aggregator.finish(&weights)
                 },
                 BatchSize::LargeInput,
             );
@@ -73,7 +74,7 @@ fn aggregation(criterion: &mut Criterion) {
 fn filters(criterion: &mut Criterion) {
     let weights = weights();
     let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
-    let layout = model.layout().unwrap();
+    let whole = SubModel::whole(&model.layout().unwrap());
     let mut group = criterion.benchmark_group("sealing and opening an update");
     group.throughput(Throughput::Bytes((weights.parameters.len() * size_of::<f32>()) as u64));
     let chains: [(&str, Vec<FilterDescription>); 3] = [
@@ -82,7 +83,7 @@ fn filters(criterion: &mut Criterion) {
         ("clip", vec![toml::from_str("kind = 'clip'\nnorm = 1.0").unwrap()]),
     ];
     for (name, filters) in chains {
-        let expected = expected_sections(&layout, &FedAvg {}, &filters);
+        let expected = expected_sections(&whole, &FedAvg {}, &filters);
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || (update(&weights, &[]), ChaCha8Rng::seed_from_u64(1)),

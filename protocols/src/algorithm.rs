@@ -125,6 +125,11 @@ pub trait Algorithm: Send + Sync {
         &[]
     }
 
+    /// Whether clients keep vectors of the algorithm's from round to round.
+    fn keeps(&self) -> bool {
+        false
+    }
+
     /// What is wrong with the settings, or with the local optimiser beside them, if anything: (key under `[algorithm]`,
     /// what it must be).
     fn problem(&self, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {

@@ -1,6 +1,6 @@
 //! What every client of a round receives, and how it travels.
 
-use selvedge_models::{Layout, Weights};
+use selvedge_models::{SubModel, Weights};
 
 use crate::{
     algorithm::{Algorithm, Vectors},
@@ -41,13 +41,27 @@ impl Broadcast {
         self.parts().map(header).collect()
     }
 
+    /// What the sections of its blob are for those who train a part of the model.
+    pub fn headers_of(&self, part: &SubModel) -> Vec<SectionHeader> {
+        let headers = self.headers().into_iter().map(|header| SectionHeader {
+            values: match header.name.as_str() {
+                BUFFERS => part.buffers.count() as u64,
+                _ => part.parameters.count() as u64,
+            },
+            ..header
+        });
+        headers
+            .filter(|header| header.name != BUFFERS || header.values > 0)
+            .collect()
+    }
+
     /// The broadcast as one blob.
     pub fn pack(&self) -> Vec<u8> {
         pack_f32(self.parts().map(|(_, values)| values))
     }
 
-    /// The broadcast that `sections` are, for a model of this layout; `None` when they cannot be one.
-    pub fn from_sections(sections: Vec<Section>, layout: &Layout, algorithm: &dyn Algorithm) -> Option<Self> {
+    /// The broadcast that `sections` are, for this part of a model; `None` when they cannot be one.
+    pub fn from_sections(sections: Vec<Section>, part: &SubModel, algorithm: &dyn Algorithm) -> Option<Self> {
         let mut weights = Weights {
             parameters: Vec::new(),
             buffers: Vec::new(),
@@ -64,9 +78,9 @@ impl Broadcast {
                 _ => return None,
             }
         }
-        let parameters = layout.parameter_count();
+        let parameters = part.parameters.count();
         let fits = weights.parameters.len() == parameters
-            && weights.buffers.len() == layout.buffer_count()
+            && weights.buffers.len() == part.buffers.count()
             && vectors.values().all(|vector| vector.len() == parameters);
         fits.then_some(Self { weights, vectors })
     }

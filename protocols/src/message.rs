@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Rejection,
+    Card, Rejection, Resources,
     sections::SectionHeader,
     update::{MOST_EXAMPLES, TrainingReport},
     wire::BlobReference,
@@ -17,6 +17,8 @@ pub enum ToCoordinator {
     Join {
         /// Name and version of the client's software, for the log.
         software: String,
+        /// What the client's device has.
+        resources: Resources,
     },
     /// An update is ready to be fetched.
     Offer {
@@ -68,6 +70,8 @@ pub enum ToClient {
         round: u32,
         /// What is to be done.
         task: Task,
+        /// With which part of the model.
+        card: Card,
         /// What the broadcast's blob holds.
         sections: Vec<SectionHeader>,
         /// The broadcast's blob.

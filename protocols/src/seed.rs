@@ -26,6 +26,12 @@ pub enum Purpose {
     Training = 5,
     /// Filters on an update's way, such as noise.
     Filters = 6,
+    /// Which sub-model each client of a round gets.
+    Dealing = 7,
+    /// Which units a sub-model keeps.
+    Units = 8,
+    /// How much of the model each client can train.
+    Capacities = 9,
 }
 
 /// The seed of a run.
@@ -50,6 +56,12 @@ impl Seed {
     /// The stream for one purpose of one client in one round.
     pub fn client_stream(self, purpose: Purpose, round: u32, client: &ClientName) -> ChaCha8Rng {
         self.derive(purpose, round, client.as_str())
+    }
+
+    /// The stream for one purpose of one numbered part of one round or version.
+    pub fn part_stream(self, purpose: Purpose, round: u32, part: u32) -> ChaCha8Rng {
+        // No client has such a name.
+        self.derive(purpose, round, &format!("#{part}"))
     }
 
     fn derive(self, purpose: Purpose, round: u32, client: &str) -> ChaCha8Rng {

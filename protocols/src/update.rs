@@ -1,7 +1,7 @@
 //! An update on its way: sealed by the client, opened and checked by the coordinator.
 
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Layout, Weights};
+use selvedge_models::{SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -31,13 +31,13 @@ pub struct SealedUpdate {
     pub sections: Vec<Section>,
 }
 
-/// The sections that an update for this model, algorithm and filters must have.
+/// The sections that an update of this part of the model must have, for this algorithm and these filters.
 pub fn expected_sections(
-    layout: &Layout,
+    part: &SubModel,
     algorithm: &dyn Algorithm,
     filters: &[FilterDescription],
 ) -> Vec<SectionHeader> {
-    let parameters = layout.parameter_count() as u64;
+    let (parameters, buffers) = (part.parameters.count() as u64, part.buffers.count() as u64);
     let section = |name: &str, encoding, values| SectionHeader {
         name: name.into(),
         encoding,
@@ -48,8 +48,8 @@ pub fn expected_sections(
         .find_map(|filter| filter.encoding())
         .unwrap_or(Encoding::F32);
     let mut sections = vec![section("parameters", encoding, parameters)];
-    if layout.buffer_count() > 0 {
-        sections.push(section("buffers", Encoding::F32, layout.buffer_count() as u64));
+    if buffers > 0 {
+        sections.push(section("buffers", Encoding::F32, buffers));
     }
     let mut vectors = algorithm.update_vectors().to_vec();
     vectors.sort_unstable();

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
 use proptest::prelude::*;
-use selvedge_models::Weights;
+use selvedge_models::{Coordinates, SubModel, Weights};
 use selvedge_protocols::{
     Algorithm, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors,
     algorithm::Correction,
@@ -67,6 +67,15 @@ fn state(parameters: &[f32]) -> ServerState {
     }
 }
 
+/// All of a model.
+fn whole(weights: &Weights) -> SubModel {
+    SubModel {
+        units: vec![],
+        parameters: Coordinates::all(weights.parameters.len()),
+        buffers: Coordinates::all(weights.buffers.len()),
+    }
+}
+
 /// One round with everybody in.
 fn round(
     algorithm: &dyn Algorithm,
@@ -79,9 +88,10 @@ fn round(
     for (local, kept) in clients {
         let update: Update = algorithm.client(&broadcast, kept, local).unwrap();
         let examples = update.trained.examples as f64;
-        aggregator.fold(update, examples);
+        aggregator.fold(update, &whole(&state.weights), examples);
     }
-    algorithm.server(state, aggregator.finish().unwrap(), federation);
+    let aggregate = aggregator.finish(&state.weights).unwrap();
+    algorithm.server(state, aggregate, federation);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress};
 use selvedge_protocols::{
-    ClientName, Rejection, ServerState, Vectors,
+    ClientName, Rejection, ServerState, Vectors, Width,
     evaluation::test_chunks,
     message::{Evaluation, Task},
     sections::packed_bytes,
@@ -56,8 +56,9 @@ pub(crate) struct Driver<'a> {
     proposed: BTreeMap<ClientName, Vectors>,
     /// What each client keeps from round to round.
     kept: BTreeMap<ClientName, Vectors>,
-    /// The test set's chunks of this round, as far as they are evaluated.
-    tested: Vec<Option<Result<Evaluation, String>>>,
+    /// For each model that is tested in this round (the whole, and sub-models by width), the test set's chunks as far as
+    /// they are evaluated.
+    tested: BTreeMap<Option<Width>, Vec<Option<Result<Evaluation, String>>>>,
     asked: usize,
     answered: usize,
 }
@@ -83,7 +84,7 @@ impl<'a> Driver<'a> {
             offered: BTreeMap::new(),
             proposed: BTreeMap::new(),
             kept: BTreeMap::new(),
-            tested: Vec::new(),
+            tested: BTreeMap::new(),
             asked: 0,
             answered: 0,
         }
@@ -127,21 +128,24 @@ impl<'a> Driver<'a> {
                 client,
                 round,
                 task,
-                broadcast,
+                card,
+                model,
             } => {
                 self.asked += 1;
                 self.push(match task {
                     Task::Train => Job::Train {
                         client,
                         round,
-                        broadcast,
+                        card,
+                        model,
                         // What it keeps is copied when its turn comes.
                         kept: Vectors::new(),
                     },
                     Task::Evaluate => Job::Evaluate {
                         client,
                         round,
-                        broadcast,
+                        card,
+                        model,
                     },
                 });
             }
@@ -163,23 +167,28 @@ impl<'a> Driver<'a> {
                     self.kept.insert(client, kept);
                 }
             }
-            Action::Test { round, broadcast } => {
-                self.tested = vec![None; self.simulation.test.map_or(0, test_chunks)];
-                if self.tested.is_empty() {
+            Action::Test { round, card, model } => {
+                let width = card.as_ref().map(|card| card.width);
+                let chunks = self.simulation.test.map_or(0, test_chunks);
+                if chunks == 0 {
                     events.push_back(Event::Tested {
                         round,
+                        width,
                         evaluation: Ok(None),
                     });
                 }
+                self.tested.insert(width, vec![None; chunks]);
                 let job = |chunk| Job::Test {
                     round,
+                    card: card.clone(),
                     chunk,
-                    broadcast: broadcast.clone(),
+                    model: model.clone(),
                 };
-                (0..self.tested.len()).for_each(|chunk| self.push(job(chunk)));
+                (0..chunks).for_each(|chunk| self.push(job(chunk)));
             }
             Action::Record(mut record) => {
                 (self.asked, self.answered) = (0, 0);
+                self.tested.clear();
                 record.seconds = self.round_started.elapsed().as_secs_f64();
                 self.round_started = Instant::now();
                 observe(Progress::Record {
@@ -284,18 +293,30 @@ impl<'a> Driver<'a> {
                     reason: error.to_string(),
                 })
             }
-            Done::Tested { round, chunk, result } => {
+            Done::Tested {
+                round,
+                width,
+                chunk,
+                result,
+            } => {
                 self.outstanding -= 1;
-                self.tested[chunk] = Some(result.map_err(|error| error.to_string()));
-                self.test_result().map(|evaluation| Event::Tested { round, evaluation })
+                let done = self.tested.get_mut(&width).and_then(|chunks| chunks.get_mut(chunk));
+                if let Some(done) = done {
+                    *done = Some(result.map_err(|error| error.to_string()));
+                }
+                self.test_result(width).map(|evaluation| Event::Tested {
+                    round,
+                    width,
+                    evaluation,
+                })
             }
         })
     }
 
-    /// What the test set's chunks come to, once all of them are evaluated.
-    fn test_result(&self) -> Option<Result<Option<Evaluation>, String>> {
+    /// What a model's chunks of the test set come to, once all of them are evaluated.
+    fn test_result(&self, width: Option<Width>) -> Option<Result<Option<Evaluation>, String>> {
         let mut sum = Evaluation::default();
-        for chunk in &self.tested {
+        for chunk in self.tested.get(&width)? {
             match chunk.as_ref()? {
                 Ok(chunk) => sum.add(*chunk),
                 Err(reason) => return Some(Err(reason.clone())),

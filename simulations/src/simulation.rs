@@ -15,9 +15,9 @@ use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
 use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
 use selvedge_data::{Dataset, Partition};
-use selvedge_models::{Layout, ModelError, Network, Weights};
+use selvedge_models::Weights;
 use selvedge_protocols::{
-    Description, LocalError, Purpose, ServerState, evaluation::test_chunks, sections::packed_bytes,
+    Description, LocalError, Parts, Purpose, ServerState, evaluation::test_chunks, sections::packed_bytes,
     update::expected_sections,
 };
 
@@ -76,9 +76,16 @@ impl Simulation<'_> {
         let jobs = description.cohort_size().max(self.test.map_or(0, test_chunks));
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
-        let (initial, layout, trainers) = self.build(workers, &abandon).map_err(LocalError::from)?;
+        let parts = Parts::of(description).map_err(LocalError::from)?;
+        let mut random = description.seed.stream(Purpose::Initialisation);
+        let initial = Weights::drawn(parts.layout(), &mut random);
         // Without filters: however few bytes travel, whole updates wait.
-        let update = packed_bytes(&expected_sections(&layout, &*description.algorithm, &[])).unwrap_or(u64::MAX);
+        let update = packed_bytes(&expected_sections(
+            &parts.whole().coordinates,
+            &*description.algorithm,
+            &[],
+        ))
+        .unwrap_or(u64::MAX);
         // Half of them may be held by the engine, half by the driver.
         let waiting = usize::try_from(WAITING / 2 / update.max(1)).unwrap_or(usize::MAX);
         let limits = Limits {
@@ -88,7 +95,7 @@ impl Simulation<'_> {
         };
         let engine = Engine::new(
             description.clone(),
-            &layout,
+            Arc::new(parts),
             initial,
             Roster::Numbered(description.clients),
             limits.window,
@@ -97,11 +104,11 @@ impl Simulation<'_> {
         thread::scope(|scope| {
             let (jobs, queue) = bounded(limits.running);
             let (results, done) = bounded(limits.running);
-            for trainer in trainers {
+            for _ in 0..workers {
                 let (queue, results) = (queue.clone(), results.clone());
                 let worker = Worker {
                     simulation: self,
-                    trainer,
+                    trainer: Trainer::new(abandon.clone()),
                 };
                 thread::Builder::new()
                     .spawn_scoped(scope, move || worker.work(&queue, &results))
@@ -113,18 +120,5 @@ impl Simulation<'_> {
             abandon.store(true, Ordering::Relaxed);
             ended
         })
-    }
-
-    /// The first weights, where they lie, and a trainer for each worker.
-    fn build(&self, workers: usize, abandon: &Arc<AtomicBool>) -> Result<(Weights, Layout, Vec<Trainer>), ModelError> {
-        let model = &self.description.model;
-        let initial = Weights::initial(model, &mut self.description.seed.stream(Purpose::Initialisation))?;
-        let trainer =
-            |_| Network::new(model, &candle_core::Device::Cpu).map(|network| Trainer::new(network, abandon.clone()));
-        Ok((
-            initial,
-            model.layout()?,
-            (0..workers).map(trainer).collect::<Result<_, _>>()?,
-        ))
     }
 }

@@ -7,9 +7,10 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use selvedge_client::{Examples, Trainer};
+use selvedge_coordinator::GlobalModel;
 use selvedge_data::Partition;
 use selvedge_protocols::{
-    Broadcast, ClientName, LocalError, Vectors, evaluation::test_chunk, message::Evaluation, update::SealedUpdate,
+    Card, ClientName, LocalError, Vectors, Width, evaluation::test_chunk, message::Evaluation, update::SealedUpdate,
 };
 
 use crate::Simulation;
@@ -20,7 +21,8 @@ pub(crate) enum Job {
     Train {
         client: ClientName,
         round: u32,
-        broadcast: Arc<Broadcast>,
+        card: Card,
+        model: Arc<GlobalModel>,
         /// What the client keeps from round to round.
         kept: Vectors,
     },
@@ -28,13 +30,16 @@ pub(crate) enum Job {
     Evaluate {
         client: ClientName,
         round: u32,
-        broadcast: Arc<Broadcast>,
+        card: Card,
+        model: Arc<GlobalModel>,
     },
     /// Evaluate on one chunk of the coordinator's test set.
     Test {
         round: u32,
+        /// Which sub-model, `None` for the whole model.
+        card: Option<Card>,
         chunk: usize,
-        broadcast: Arc<Broadcast>,
+        model: Arc<GlobalModel>,
     },
 }
 
@@ -68,6 +73,7 @@ pub(crate) enum Done {
     },
     Tested {
         round: u32,
+        width: Option<Width>,
         chunk: usize,
         result: Result<Evaluation, LocalError>,
     },
@@ -96,40 +102,64 @@ impl Worker<'_> {
 
     fn do_one(&mut self, job: Job) -> Done {
         let Self { simulation, trainer } = self;
+        let simulation = *simulation;
         let description = &simulation.description;
         match job {
             Job::Train {
                 client,
                 round,
-                broadcast,
+                card,
+                model,
                 mut kept,
             } => {
                 let examples = examples(simulation, simulation.shares, &client);
-                let trained = trainer.train(description, &client, round, &broadcast, examples, &mut kept);
-                let result = trained.map(|update| (update, kept));
+                let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
+                    let broadcast = model.broadcast(&part);
+                    let update = trainer.train(description, &part, &client, round, &broadcast, examples, &mut kept)?;
+                    Ok((update, kept))
+                });
                 Done::Trained { client, round, result }
             }
             Job::Evaluate {
                 client,
                 round,
-                broadcast,
+                card,
+                model,
             } => {
                 let examples = examples(simulation, simulation.held_out, &client);
-                let result = trainer.evaluate(description, &broadcast.weights, examples);
+                let result = self.evaluate(&model, Some(&card), examples);
                 Done::Evaluated { client, round, result }
             }
             Job::Test {
                 round,
+                card,
                 chunk,
-                broadcast,
+                model,
             } => {
                 let result = simulation.test.map_or(Ok(Evaluation::default()), |dataset| {
                     let indices = &test_chunk(dataset, chunk);
-                    trainer.evaluate(description, &broadcast.weights, Examples { dataset, indices })
+                    self.evaluate(&model, card.as_ref(), Examples { dataset, indices })
                 });
-                Done::Tested { round, chunk, result }
+                Done::Tested {
+                    round,
+                    width: card.map(|card| card.width),
+                    chunk,
+                    result,
+                }
             }
         }
+    }
+
+    fn evaluate(
+        &mut self,
+        model: &GlobalModel,
+        card: Option<&Card>,
+        examples: Examples<'_>,
+    ) -> Result<Evaluation, LocalError> {
+        let part = model.part(card)?;
+        let description = &self.simulation.description;
+        self.trainer
+            .evaluate(description, &part, &model.broadcast(&part), examples)
     }
 }
 

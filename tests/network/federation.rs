@@ -158,6 +158,8 @@ impl Federation {
             coordinator: address.into(),
             credentials: self.credentials(ClientName::numbered(number).as_str()),
             supply: Supply::Dealt(Arc::new(self.split.train.clone())),
+            memory: None,
+            speed: None,
             state: None,
             give_up_after: Duration::from_secs(60),
         }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, future::pending};
 
 use selvedge_coordinator::Outcome;
+use selvedge_models::SubModel;
 use selvedge_protocols::{
     Description, Rejection,
     message::{Task, ToClient, ToCoordinator},
@@ -32,9 +33,9 @@ enum Lie {
 
 /// An update of zeros, but for the lie.
 fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> (ToCoordinator, Option<Held>) {
-    let layout = description.model.layout().unwrap();
-    let expected = expected_sections(&layout, &*description.algorithm, &description.filters);
-    let mut values = vec![0.0; layout.parameter_count()];
+    let whole = SubModel::whole(&description.model.layout().unwrap());
+    let expected = expected_sections(&whole, &*description.algorithm, &description.filters);
+    let mut values = vec![0.0; whole.parameters.count()];
     match lie {
         Lie::NaN => values[5] = f32::NAN,
         Lie::Infinity => values[5] = f32::NEG_INFINITY,
@@ -84,7 +85,14 @@ async fn lie(
 ) -> Vec<(u32, Result<(), Rejection>)> {
     let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
     let software = "a liar".into();
-    control.writer.write(&ToCoordinator::Join { software }).await.unwrap();
+    control
+        .writer
+        .write(&ToCoordinator::Join {
+            software,
+            resources: Default::default(),
+        })
+        .await
+        .unwrap();
     let welcome = control.reader.read::<ToClient>().await.unwrap();
     let ToClient::Welcome { description, .. } = welcome else {
         panic!("{welcome:?}");

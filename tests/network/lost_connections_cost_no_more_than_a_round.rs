@@ -232,7 +232,14 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
             let credentials = federation.credentials("client-0");
             let (link, mut control) = connect(&address, &credentials, Limits::default()).await.unwrap();
             let software = "cut off".into();
-            control.writer.write(&ToCoordinator::Join { software }).await.unwrap();
+            control
+                .writer
+                .write(&ToCoordinator::Join {
+                    software,
+                    resources: Default::default(),
+                })
+                .await
+                .unwrap();
             let talk = async {
                 loop {
                     match control.reader.read::<ToClient>().await.unwrap() {

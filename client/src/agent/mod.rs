@@ -13,7 +13,7 @@ use std::{path::PathBuf, pin::pin, time::Duration};
 
 use selvedge_models::ModelError;
 use selvedge_protocols::{
-    ClientName, InvalidName,
+    ClientName, InvalidName, Resources,
     description::DescriptionError,
     wire::{Credentials, Limits, WireError, connect},
 };
@@ -41,6 +41,10 @@ pub struct Agent {
     pub credentials: Credentials,
     /// Its examples.
     pub supply: Supply,
+    /// Bytes of memory for training, if it is to be held within a limit.
+    pub memory: Option<u64>,
+    /// Floating-point operations a second in training, if the coordinator is to know.
+    pub speed: Option<f64>,
     /// The folder for what the algorithm keeps on the client from round to round; without one it is kept in memory.
     pub state: Option<PathBuf>,
     /// How long it goes on trying to reach a coordinator before it gives up.
@@ -111,6 +115,16 @@ impl AgentError {
 }
 
 impl Agent {
+    /// What the coordinator is told of this device.
+    fn resources(&self) -> Resources {
+        let (Supply::Own(dataset) | Supply::Dealt(dataset)) = &self.supply;
+        Resources {
+            memory: self.memory,
+            speed: self.speed,
+            examples: dataset.len() as u64,
+        }
+    }
+
     /// Takes part until the run is over or `stop` is ready. Says what happens to `observe`.
     ///
     /// Training runs on a thread of its own: when this returns during training, that thread ends at its next step. End

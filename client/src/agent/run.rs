@@ -3,10 +3,8 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
-use candle_core::Device;
-use selvedge_models::{Layout, Network};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Vectors,
+    Broadcast, ClientName, Description, LocalError, Parts, Vectors,
     message::{Evaluation, Task},
     sections::{Section, SectionHeader, pack, unpack},
     update::TrainingReport,
@@ -17,9 +15,9 @@ use crate::{Trainer, holding::Holding};
 
 /// What stays the same from round to round.
 pub(super) struct Run {
-    pub(super) description: Description,
+    pub(super) description: Arc<Description>,
     pub(super) client: ClientName,
-    pub(super) layout: Layout,
+    pub(super) parts: Parts,
     pub(super) holding: Holding,
     /// True once nobody waits for what is being trained.
     pub(super) abandon: Arc<AtomicBool>,
@@ -40,21 +38,21 @@ impl Run {
     /// Does what was asked; what went wrong is for a person.
     pub(super) fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
         let description = &self.description;
+        let part = self.parts.part(&assignment.card).map_err(|error| error.to_string())?;
         let broadcast = unpack(&assignment.sections, bytes)
-            .and_then(|sections| Broadcast::from_sections(sections, &self.layout, &*description.algorithm));
+            .and_then(|sections| Broadcast::from_sections(sections, &part.coordinates, &*description.algorithm));
         let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
         let said = |error: LocalError| error.to_string();
-        let network = Network::new(&description.model, &Device::Cpu);
-        let mut trainer = Trainer::new(network.map_err(|error| error.to_string())?, self.abandon.clone());
+        let mut trainer = Trainer::new(self.abandon.clone());
         if assignment.task == Task::Evaluate {
             let held_out = self.holding.held_out();
-            let evaluated = trainer.evaluate(description, &broadcast.weights, held_out);
+            let evaluated = trainer.evaluate(description, &part, &broadcast, held_out);
             return evaluated.map(Outcome::Evaluated).map_err(said);
         }
         let share = self.holding.share();
         let round = assignment.round;
         let sealed = trainer
-            .train(description, &self.client, round, &broadcast, share, &mut kept)
+            .train(description, &part, &self.client, round, &broadcast, share, &mut kept)
             .map_err(said)?;
         Ok(Outcome::Trained {
             report: sealed.report,

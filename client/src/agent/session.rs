@@ -46,8 +46,11 @@ impl Session<'_> {
         work: &mut Option<Work>,
         mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Parted, AgentError> {
-        let software = SOFTWARE.into();
-        control.writer.write(&ToCoordinator::Join { software }).await?;
+        let join = ToCoordinator::Join {
+            software: SOFTWARE.into(),
+            resources: self.agent.resources(),
+        };
+        control.writer.write(&join).await?;
         let welcome = select! {
             welcome = timeout(IDLE, control.reader.read()) => welcome,
             () = stop.as_mut() => return Ok(Parted::Stopped),
@@ -110,8 +113,8 @@ impl Session<'_> {
                     ToClient::TurnedAway { reason } => {
                         return Err(AgentError::TurnedAway(reason));
                     }
-                    ToClient::Task { round, task, sections, blob } => {
-                        work.asked(round, task, sections, blob, self.link)
+                    ToClient::Task { round, task, card, sections, blob } => {
+                        work.asked(round, task, card, sections, blob, self.link)
                     }
                     ToClient::Accepted { round } => {
                         work.accepted(round, self.observe)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
 use selvedge_protocols::{
-    ClientName, Description, Rejection,
+    Card, ClientName, Description, Parts, Rejection,
     message::{Task, ToCoordinator},
     sections::{Encoding, SectionHeader, packed_bytes},
     update::TrainingReport,
@@ -23,6 +23,7 @@ use crate::kept::Kept;
 pub(super) struct Assignment {
     pub(super) round: u32,
     pub(super) task: Task,
+    pub(super) card: Card,
     pub(super) sections: Vec<SectionHeader>,
     blob: BlobReference,
 }
@@ -78,13 +79,14 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn begin(agent: &Agent, client: &ClientName, id: String, description: &str) -> Result<Self, AgentError> {
         let description = Description::parse(description, "the coordinator's description", &[])?;
-        let layout = description.model.layout()?;
+        let description = Arc::new(description);
+        let parts = Parts::of(&description)?;
         let holding = agent.supply.holding(&description, client)?;
-        let kept = Kept::open(agent.state.as_deref(), &id, client, layout.parameter_count())?;
+        let kept = Kept::open(agent.state.as_deref(), &id, client, parts.layout().parameter_count())?;
         let run = Run {
             description,
             client: client.clone(),
-            layout,
+            parts,
             holding,
             abandon: Arc::default(),
         };
@@ -142,6 +144,7 @@ impl Work {
         &mut self,
         round: u32,
         task: Task,
+        card: Card,
         sections: Vec<SectionHeader>,
         blob: BlobReference,
         link: &Link,
@@ -149,6 +152,7 @@ impl Work {
         self.assignment = Some(Assignment {
             round,
             task,
+            card,
             sections,
             blob,
         });
@@ -187,9 +191,8 @@ impl Work {
 
     /// The most bytes that a broadcast of this run may have.
     fn largest(&self) -> u64 {
-        let Run {
-            description, layout, ..
-        } = &*self.run;
+        let Run { description, parts, .. } = &*self.run;
+        let layout = parts.layout();
         let parameters = layout.parameter_count();
         let vectors = description.algorithm.broadcast_vectors();
         let header = |&name: &&str, values: usize| SectionHeader {

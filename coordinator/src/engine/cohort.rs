@@ -1,10 +1,8 @@
 //! The clients of one round: who has answered, whose turn it is.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use selvedge_protocols::{Broadcast, ClientName, Rejection, message::Task, sections::packed_bytes};
-
-use super::Action;
+use selvedge_protocols::{ClientName, Rejection};
 
 /// Where a member is in the round.
 #[derive(Debug)]
@@ -41,6 +39,11 @@ impl<Answer> Member<Answer> {
     /// Whether an answer may still come.
     fn is_open(&self) -> bool {
         matches!(self.status, Status::Asked | Status::Offered | Status::Receiving { .. })
+    }
+
+    /// Whether its answer was taken.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self.status, Status::Taken)
     }
 
     /// When it is given up, and why, if nothing is heard of it before.
@@ -84,8 +87,13 @@ impl<Answer> Cohort<Answer> {
         }
     }
 
+    /// Where a client is among the members.
+    pub(super) fn position(&self, name: &ClientName) -> Option<usize> {
+        self.members.binary_search_by(|member| member.name.cmp(name)).ok()
+    }
+
     pub(super) fn member(&mut self, name: &ClientName) -> Option<&mut Member<Answer>> {
-        let at = self.members.binary_search_by(|member| member.name.cmp(name)).ok()?;
+        let at = self.position(name)?;
         self.members.get_mut(at)
     }
 
@@ -140,14 +148,15 @@ impl<Answer> Cohort<Answer> {
         true
     }
 
-    /// The next answer in order, if it is there. Failed members are passed over.
-    pub(super) fn take_next(&mut self) -> Option<Answer> {
+    /// The next answer in order, if it is there, and whose it is. Failed members are passed over.
+    pub(super) fn take_next(&mut self) -> Option<(usize, Answer)> {
         loop {
-            let member = self.members.get_mut(self.next)?;
+            let at = self.next;
+            let member = self.members.get_mut(at)?;
             match std::mem::replace(&mut member.status, Status::Taken) {
                 Status::Held(answer) => {
                     self.next += 1;
-                    return Some(answer);
+                    return Some((at, answer));
                 }
                 settled @ (Status::Taken | Status::Failed) => {
                     member.status = settled;
@@ -213,25 +222,9 @@ impl<Answer> Cohort<Answer> {
 
     /// The names of those whose answers were taken.
     pub(super) fn taken(&self) -> impl Iterator<Item = &ClientName> {
-        let taken = |member: &&Member<Answer>| matches!(member.status, Status::Taken);
-        self.members.iter().filter(taken).map(|member| &member.name)
+        self.members
+            .iter()
+            .filter(|member| member.is_taken())
+            .map(|member| &member.name)
     }
-}
-
-/// Asks every member, and says how many bytes that sends.
-pub(super) fn ask<Answer>(
-    cohort: &Cohort<Answer>,
-    round: u32,
-    task: Task,
-    broadcast: &Arc<Broadcast>,
-    actions: &mut Vec<Action>,
-) -> u64 {
-    actions.extend(cohort.members.iter().map(|member| Action::Ask {
-        client: member.name.clone(),
-        round,
-        task,
-        broadcast: broadcast.clone(),
-    }));
-    let bytes = packed_bytes(&broadcast.headers()).unwrap_or(0);
-    bytes.saturating_mul(cohort.members.len() as u64)
 }

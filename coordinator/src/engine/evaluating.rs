@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use selvedge_protocols::{
-    Broadcast, ClientName, Rejection, Update,
+    Card, ClientName, Rejection, Width,
     message::{Evaluation, Task},
 };
 
 use super::{
-    Action,
-    cohort::{Cohort, Status, ask},
+    Action, GlobalModel, Opened,
+    cohort::{Cohort, Status},
+    hands::Hands,
     training::Closed,
 };
 use crate::record::RoundRecord;
@@ -18,50 +19,72 @@ use crate::record::RoundRecord;
 pub(super) struct Evaluating {
     pub(super) cohort: Cohort<Evaluation>,
     pub(super) record: RoundRecord,
-    pub(super) broadcast: Arc<Broadcast>,
+    model: Arc<GlobalModel>,
+    hands: Hands,
     /// What came of the training.
-    trained: Cohort<Update>,
+    trained: Cohort<Opened>,
     started: Duration,
     pooled: Evaluation,
-    /// Whether the coordinator's own evaluation is done, or not due.
-    is_tested: bool,
+    /// The models that the coordinator itself is yet to evaluate: the whole, and sub-models by their widths.
+    untested: Vec<Option<Width>>,
 }
 
 impl Evaluating {
-    /// Asks for what is due: the coordinator's own evaluation, and that of the cohort's members, if any.
+    /// Asks for what is due: the coordinator's own evaluation, if there is any, of the whole model and of a specimen of
+    /// each width; and that of the cohort's members, if any, each of its own part.
     pub(super) fn open(
         closed: Closed,
         cohort: Cohort<Evaluation>,
-        is_due: bool,
-        broadcast: Arc<Broadcast>,
+        specimens: Option<Vec<Card>>,
+        model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
         let mut record = closed.record;
         let round = record.round;
-        record.bytes_down += ask(&cohort, round, Task::Evaluate, &broadcast, actions);
-        if is_due {
-            let broadcast = broadcast.clone();
-            actions.push(Action::Test { round, broadcast });
+        let positions: Vec<usize> = cohort.names().filter_map(|name| closed.cohort.position(name)).collect();
+        let hands = closed.hands.of(&positions);
+        for (at, member) in cohort.members.iter().enumerate() {
+            actions.push(hands.ask(at, &member.name, round, Task::Evaluate, &model));
+            hands.count_down(at, &mut record);
+        }
+        let mut untested = Vec::new();
+        let cards = specimens
+            .into_iter()
+            .flat_map(|cards| std::iter::once(None).chain(cards.into_iter().map(Some)));
+        for card in cards {
+            untested.push(card.as_ref().map(|card| card.width));
+            let model = model.clone();
+            actions.push(Action::Test { round, card, model });
         }
         Self {
             cohort,
             record,
-            broadcast,
+            model,
+            hands,
             trained: closed.cohort,
             started: closed.started,
             pooled: Evaluation::default(),
-            is_tested: !is_due,
+            untested,
         }
     }
 
-    /// The coordinator has evaluated the model.
-    pub(super) fn tested(&mut self, round: u32, evaluation: Result<Option<Evaluation>, String>) {
+    /// A client is there again: asks it again, if it is awaited.
+    pub(super) fn rejoined(&mut self, client: &ClientName) -> Option<Action> {
+        let at = self.cohort.position(client).filter(|_| self.cohort.rejoined(client))?;
+        Some(
+            self.hands
+                .ask(at, client, self.record.round, Task::Evaluate, &self.model),
+        )
+    }
+
+    /// The coordinator has evaluated the model, or a sub-model.
+    pub(super) fn tested(&mut self, round: u32, width: Option<Width>, evaluation: Result<Option<Evaluation>, String>) {
         if round != self.record.round {
             return;
         }
-        self.is_tested = true;
+        self.untested.retain(|untested| *untested != width);
         match evaluation {
-            Ok(Some(evaluation)) => self.record.test(&evaluation),
+            Ok(Some(evaluation)) => self.record.test(width, &evaluation),
             Ok(None) => {}
             Err(reason) => self
                 .record
@@ -114,10 +137,10 @@ impl Evaluating {
         for (client, reason) in self.cohort.expire(now, grace) {
             self.record.fail_to_evaluate(&client, &reason);
         }
-        while let Some(evaluation) = self.cohort.take_next() {
+        while let Some((_, evaluation)) = self.cohort.take_next() {
             self.pooled.add(evaluation);
         }
-        self.is_tested && self.cohort.is_settled()
+        self.untested.is_empty() && self.cohort.is_settled()
     }
 
     pub(super) fn close(mut self, now: Duration) -> RoundRecord {

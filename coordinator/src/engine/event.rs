@@ -3,21 +3,26 @@
 use std::sync::Arc;
 
 use selvedge_protocols::{
-    Broadcast, ClientName, Rejection, Update,
+    Card, ClientName, Rejection, Width,
     message::{Evaluation, Task},
     sections::SectionHeader,
     update::TrainingReport,
 };
 use serde::{Deserialize, Serialize};
 
-use super::Inspector;
+use super::{GlobalModel, Inspector, Opened};
 use crate::record::RoundRecord;
 
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
     /// A client connected, for the first time or again.
-    Joined(ClientName),
+    Joined {
+        /// The client.
+        client: ClientName,
+        /// The largest width that it can train, by what it has reported.
+        width: Option<Width>,
+    },
     /// A client's connection ended.
     Left {
         /// The client.
@@ -45,7 +50,7 @@ pub enum Event {
         /// The round.
         round: u32,
         /// The update, or why there is none.
-        update: Result<Update, Rejection>,
+        update: Result<Opened, Rejection>,
     },
     /// A client could not do what it was asked.
     Failed {
@@ -69,6 +74,8 @@ pub enum Event {
     Tested {
         /// The round.
         round: u32,
+        /// The width of the sub-model, `None` for the whole model.
+        width: Option<Width>,
         /// The result, `None` when there is no test set; or why there is none.
         evaluation: Result<Option<Evaluation>, String>,
     },
@@ -90,8 +97,10 @@ pub enum Action {
         round: u32,
         /// What it is to do.
         task: Task,
-        /// With what.
-        broadcast: Arc<Broadcast>,
+        /// With which part of the model.
+        card: Card,
+        /// The model.
+        model: Arc<GlobalModel>,
     },
     /// Receive what a client offered, open it with the inspector, and report [`Event::Received`].
     Receive {
@@ -112,12 +121,14 @@ pub enum Action {
         /// Whether it was taken in.
         verdict: Result<(), Rejection>,
     },
-    /// Evaluate the model on the test set and report [`Event::Tested`].
+    /// Evaluate the model, or a sub-model, on the test set and report [`Event::Tested`].
     Test {
         /// The round.
         round: u32,
+        /// Which sub-model, `None` for the whole model.
+        card: Option<Card>,
         /// The model.
-        broadcast: Arc<Broadcast>,
+        model: Arc<GlobalModel>,
     },
     /// A round is over.
     Record(RoundRecord),

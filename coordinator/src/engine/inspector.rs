@@ -1,19 +1,31 @@
-//! What is needed to open the updates of a round.
+//! What is needed to open the update of one client.
 
 use std::sync::Arc;
 
-use selvedge_protocols::{Broadcast, Description, Rejection, Update, sections::SectionHeader, update::SealedUpdate};
+use selvedge_protocols::{Card, Description, Part, Rejection, Update, sections::SectionHeader, update::SealedUpdate};
 
-/// All that is needed to open the updates of a round, apart from the engine, so that it can be done on any thread.
+use super::GlobalModel;
+
+/// All that is needed to open a client's update, apart from the engine, so that it can be done on any thread.
 #[derive(Debug)]
 pub struct Inspector {
     pub(super) description: Arc<Description>,
+    pub(super) model: Arc<GlobalModel>,
+    pub(super) card: Card,
     pub(super) expected: Arc<[SectionHeader]>,
-    pub(super) broadcast: Arc<Broadcast>,
+}
+
+/// An update that is in order, and which part of the model it is of.
+#[derive(Debug)]
+pub struct Opened {
+    /// The update.
+    pub update: Update,
+    /// The part that was trained.
+    pub part: Arc<Part>,
 }
 
 impl Inspector {
-    /// The sections that an update must have.
+    /// The sections that the update must have.
     pub fn expected(&self) -> &[SectionHeader] {
         &self.expected
     }
@@ -22,7 +34,17 @@ impl Inspector {
     ///
     /// # Errors
     /// When it is not as assigned, or a number in it is not finite.
-    pub fn open(&self, update: SealedUpdate) -> Result<Update, Rejection> {
-        update.open(&self.expected, &self.description.filters, &self.broadcast.weights)
+    pub fn open(&self, update: SealedUpdate) -> Result<Opened, Rejection> {
+        let part = self.model.part(Some(&self.card));
+        let part = part.map_err(|error| Rejection::WrongShape(error.to_string()))?;
+        let filters = &self.description.filters;
+        // Only filters look at what was broadcast.
+        let global = if filters.is_empty() {
+            self.model.whole().clone()
+        } else {
+            self.model.broadcast(&part)
+        };
+        let update = update.open(&self.expected, filters, &global.weights)?;
+        Ok(Opened { update, part })
     }
 }

@@ -7,20 +7,27 @@
 mod cohort;
 mod evaluating;
 mod event;
+mod global_model;
+mod hands;
 mod inspector;
 mod roster;
 mod training;
+mod units;
 
 pub use event::{Action, Event, Outcome};
-pub use inspector::Inspector;
+pub use global_model::GlobalModel;
+pub use inspector::{Inspector, Opened};
 pub use roster::Roster;
+pub use units::UnitCounts;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use selvedge_models::{Layout, Weights};
+use selvedge_models::Weights;
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, Federation, Rejection, ServerState, Vectors, message::Task,
-    sections::SectionHeader, update::expected_sections,
+    Broadcast, Card, ClientName, Description, Federation, Parts, Rejection, ServerState, Vectors, Width,
+    aggregation::Aggregate,
+    description::Capacities,
+    plan::{Dealer, Seat},
 };
 
 use self::{
@@ -35,8 +42,13 @@ const LONGEST_REASON: usize = 200;
 /// The state of a run.
 pub struct Engine {
     description: Arc<Description>,
-    expected: Arc<[SectionHeader]>,
+    parts: Arc<Parts>,
     roster: Roster,
+    capacities: Capacities,
+    /// What clients can train by what they have reported.
+    reported: BTreeMap<ClientName, Width>,
+    dealer: Box<dyn Dealer>,
+    units: UnitCounts,
     state: ServerState,
     window: usize,
     /// The last round that was begun.
@@ -56,20 +68,23 @@ impl Engine {
     /// the one that is folded next: memory for updates does not grow with the cohort.
     pub fn new(
         description: Arc<Description>,
-        layout: &Layout,
+        parts: Arc<Parts>,
         initial: Weights,
         roster: Roster,
         window: usize,
     ) -> Self {
-        let expected = expected_sections(layout, &*description.algorithm, &description.filters).into();
         let state = ServerState {
             weights: initial,
             vectors: Default::default(),
         };
         let phase = Phase::Gathering { since: Duration::ZERO };
         Self {
+            capacities: description.capacities(),
+            reported: BTreeMap::new(),
+            dealer: description.plan().dealer(),
+            units: UnitCounts::none(parts.layout().groups.iter().map(|group| group.units)),
             description,
-            expected,
+            parts,
             roster,
             state,
             window: window.max(1),
@@ -81,6 +96,11 @@ impl Engine {
     /// The global model and the algorithm's vectors, as they are after the last complete round.
     pub fn state(&self) -> &ServerState {
         &self.state
+    }
+
+    /// How often each unit was trained.
+    pub fn units(&self) -> &UnitCounts {
+        &self.units
     }
 
     /// The last round that was begun; 0 before the first.
@@ -132,7 +152,7 @@ impl Engine {
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Joined(client) => self.joined(client, &mut actions),
+            Event::Joined { client, width } => self.joined(client, width, &mut actions),
             Event::Left { client, for_good } => self.left(now, &client, for_good),
             Event::Offered {
                 client,
@@ -171,9 +191,13 @@ impl Engine {
                 };
                 turn_down(client, round, verdict, &mut actions);
             }
-            Event::Tested { round, evaluation } => {
+            Event::Tested {
+                round,
+                width,
+                evaluation,
+            } => {
                 if let Phase::Evaluating(evaluating) = &mut self.phase {
-                    evaluating.tested(round, evaluation);
+                    evaluating.tested(round, width, evaluation);
                 }
             }
             Event::Tick => {}
@@ -183,27 +207,24 @@ impl Engine {
         actions
     }
 
-    fn joined(&mut self, client: ClientName, actions: &mut Vec<Action>) {
+    fn joined(&mut self, client: ClientName, width: Option<Width>, actions: &mut Vec<Action>) {
         self.roster.join(client.clone());
-        let (is_awaited, task, broadcast) = match &mut self.phase {
-            Phase::Training(training) => (training.cohort.rejoined(&client), Task::Train, training.broadcast()),
-            Phase::Evaluating(evaluating) => (
-                evaluating.cohort.rejoined(&client),
-                Task::Evaluate,
-                &evaluating.broadcast,
-            ),
-            Phase::Gathering { .. } | Phase::Finished => return,
-        };
-        if is_awaited {
-            let broadcast = broadcast.clone();
-            let round = self.round;
-            actions.push(Action::Ask {
-                client,
-                round,
-                task,
-                broadcast,
-            });
+        if let Some(width) = width {
+            self.reported.insert(client.clone(), width);
         }
+        actions.extend(match &mut self.phase {
+            Phase::Training(training) => training.rejoined(&client),
+            Phase::Evaluating(evaluating) => evaluating.rejoined(&client),
+            Phase::Gathering { .. } | Phase::Finished => None,
+        });
+    }
+
+    /// The largest width that a client can train.
+    fn width_of(&self, client: &ClientName) -> Width {
+        self.reported
+            .get(client)
+            .copied()
+            .unwrap_or_else(|| self.capacities.of(client))
     }
 
     fn left(&mut self, now: Duration, client: &ClientName, for_good: bool) {
@@ -287,13 +308,32 @@ impl Engine {
         let description = &self.description;
         let size = description.cohort_size();
         let names = self.roster.select(size, description.seed, self.round);
-        let inspector = Inspector {
-            description: description.clone(),
-            expected: self.expected.clone(),
-            broadcast: Arc::new(self.state.broadcast(&*description.algorithm)),
+        let seat = |client: &ClientName| Seat {
+            width: self.width_of(client),
+            client: client.clone(),
         };
+        let seats: Vec<Seat> = names.iter().map(seat).collect();
+        let cards = self.dealer.deal(description.seed.0, self.round, &seats);
+        let model = self.model(self.state.broadcast(&*description.algorithm));
         let cohort = Cohort::new(names, now, self.allowed());
-        Training::open(self.round, cohort, now, inspector, actions)
+        let description = description.clone();
+        Training::open(self.round, cohort, cards, now, description, model, actions)
+    }
+
+    fn model(&self, broadcast: Broadcast) -> Arc<GlobalModel> {
+        let model = GlobalModel::new(&self.description, self.parts.clone(), broadcast);
+        Arc::new(model)
+    }
+
+    /// A sub-model of each width in use, to be evaluated.
+    fn specimens(&self) -> Vec<Card> {
+        let description = &self.description;
+        let (seed, round) = (description.seed.0, self.round);
+        let specimen = |width| description.plan().specimen(seed, round, width);
+        match &description.sub_models {
+            Some(_) => description.widths().into_iter().map(specimen).collect(),
+            None => Vec::new(),
+        }
     }
 
     /// Moves the model by what the updates came to, and has it evaluated by those who are there.
@@ -325,19 +365,33 @@ impl Engine {
             vectors: Vectors::new(),
         };
         let cohort = Cohort::new(names, now, self.allowed());
-        Evaluating::open(closed, cohort, is_due, Arc::new(broadcast), actions)
+        let specimens = is_due.then(|| self.specimens());
+        Evaluating::open(closed, cohort, specimens, self.model(broadcast), actions)
     }
 
     /// Moves the model, unless there is nothing to move it by or it would not be finite any more.
     fn apply(&mut self, closed: &mut Closed) {
-        let Some(aggregate) = closed.aggregate.take() else {
-            return;
-        };
+        if let Some(aggregate) = closed.aggregate.take() {
+            self.move_by(aggregate, closed);
+        }
+        let trained = closed
+            .cohort
+            .members
+            .iter()
+            .map(|member| closed.record.applied && member.is_taken());
+        self.dealer.settle(&trained.collect::<Vec<_>>());
+        if closed.record.applied {
+            self.units.add_all(&closed.units);
+        }
+    }
+
+    fn move_by(&mut self, aggregate: Aggregate, closed: &mut Closed) {
         let before = self.state.clone();
         let clients = self.description.clients;
         self.description
             .algorithm
             .server(&mut self.state, aggregate, Federation { clients });
+        closed.coverage.restore(&mut self.state, &before);
         closed.record.applied = self.state.is_finite();
         if !closed.record.applied {
             let note = "the model would not have been finite any more: it stays as it was";
@@ -350,6 +404,7 @@ impl Engine {
         let mut record = evaluating.close(now);
         if !self.description.training.loss.has_accuracy() {
             (record.test_accuracy, record.clients_accuracy) = (None, None);
+            record.widths.iter_mut().for_each(|width| width.test_accuracy = None);
         }
         Action::Record(record)
     }

@@ -1,66 +1,106 @@
 //! *train*: the cohort trains, and its updates are checked and folded.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_protocols::{
-    Broadcast, ClientName, Rejection, Update,
-    aggregation::{Aggregate, Aggregator},
-    description::Weighting,
+    Card, ClientName, Description, Rejection, Width,
+    aggregation::{Aggregate, Aggregator, Coverage},
+    description::{Averaging, Weighting},
     message::Task,
     sections::{SectionHeader, packed_bytes},
     update::{TrainingReport, check_headers, check_report},
 };
 
 use super::{
-    Action, Inspector,
-    cohort::{Cohort, Member, Status, ask},
+    Action, GlobalModel, Inspector, Opened,
+    cohort::{Cohort, Member, Status},
+    hands::Hands,
+    units::UnitCounts,
 };
 use crate::record::RoundRecord;
 
 /// A round in which clients train.
 pub(super) struct Training {
     pub(super) started: Duration,
-    pub(super) cohort: Cohort<Update>,
+    pub(super) cohort: Cohort<Opened>,
     pub(super) record: RoundRecord,
-    inspector: Arc<Inspector>,
+    description: Arc<Description>,
+    model: Arc<GlobalModel>,
+    hands: Hands,
     aggregator: Box<dyn Aggregator>,
+    coverage: Coverage,
+    units: UnitCounts,
     loss: WeightedLoss,
+    losses: BTreeMap<Width, WeightedLoss>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct WeightedLoss {
     sum: f64,
     examples: f64,
 }
 
+impl WeightedLoss {
+    fn add(&mut self, loss: f64, examples: f64) {
+        self.sum += loss * examples;
+        self.examples += examples;
+    }
+
+    fn mean(self) -> Option<f64> {
+        (self.examples > 0.0).then(|| self.sum / self.examples)
+    }
+}
+
 impl Training {
-    /// Asks the cohort to train.
+    /// Asks the cohort to train, each client what it was dealt.
     pub(super) fn open(
         round: u32,
-        cohort: Cohort<Update>,
+        mut cohort: Cohort<Opened>,
+        cards: Vec<Card>,
         now: Duration,
-        inspector: Inspector,
+        description: Arc<Description>,
+        model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
-        let record = RoundRecord {
+        let mut record = RoundRecord {
             round,
             selected: cohort.members.len(),
-            bytes_down: ask(&cohort, round, Task::Train, &inspector.broadcast, actions),
             ..RoundRecord::default()
         };
+        let (hands, unplayable) = Hands::new(cards, &description, &model);
+        for (at, error) in unplayable {
+            let name = cohort.members[at].name.clone();
+            cohort.give_up(&name);
+            record.fail(&name, &Rejection::ClientFailed(error.to_string()));
+        }
+        for (at, member) in cohort.members.iter().enumerate() {
+            if matches!(member.status, Status::Asked) {
+                actions.push(hands.ask(at, &member.name, round, Task::Train, &model));
+                hands.count_down(at, &mut record);
+            }
+            if let Some(width) = record.width(hands.width(at), &description) {
+                width.selected += 1;
+            }
+        }
         Self {
             started: now,
             cohort,
             record,
-            aggregator: inspector.description.algorithm.aggregator(),
-            inspector: Arc::new(inspector),
+            aggregator: description.algorithm.aggregator(),
+            description,
+            model,
+            hands,
+            coverage: Coverage::default(),
+            units: UnitCounts::default(),
             loss: WeightedLoss::default(),
+            losses: BTreeMap::new(),
         }
     }
 
-    /// The model that is trained.
-    pub(super) fn broadcast(&self) -> &Arc<Broadcast> {
-        &self.inspector.broadcast
+    /// A client is there again: asks it again, if it is awaited.
+    pub(super) fn rejoined(&mut self, client: &ClientName) -> Option<Action> {
+        let at = self.cohort.position(client).filter(|_| self.cohort.rejoined(client))?;
+        Some(self.hands.ask(at, client, self.record.round, Task::Train, &self.model))
     }
 
     /// A client has an update ready.
@@ -76,14 +116,21 @@ impl Training {
             self.record.turn_down(&reason);
             return Err(reason);
         }
-        let checked = self.check(report, sections, bytes);
+        let checked = self.check(client, report, sections, bytes);
         self.settle(client, checked.map(|()| Status::Offered))
     }
 
     /// Checks what is announced, before anything is received.
-    fn check(&self, report: &TrainingReport, sections: &[SectionHeader], bytes: u64) -> Result<(), Rejection> {
+    fn check(
+        &self,
+        client: &ClientName,
+        report: &TrainingReport,
+        sections: &[SectionHeader],
+        bytes: u64,
+    ) -> Result<(), Rejection> {
         check_report(report)?;
-        check_headers(&self.inspector.expected, sections)?;
+        let at = self.cohort.position(client).ok_or(Rejection::NotSelected)?;
+        check_headers(self.hands.expected(at), sections)?;
         if packed_bytes(sections) != Some(bytes) {
             let sections = describe(sections);
             return Err(Rejection::WrongSize(format!("{bytes} bytes announced for {sections}")));
@@ -99,14 +146,18 @@ impl Training {
         &mut self,
         client: &ClientName,
         round: u32,
-        update: Result<Update, Rejection>,
+        update: Result<Opened, Rejection>,
     ) -> Result<(), Rejection> {
-        let is_awaited = |member: &mut Member<Update>| matches!(member.status, Status::Receiving { .. });
+        let is_awaited = |member: &mut Member<Opened>| matches!(member.status, Status::Receiving { .. });
         if round != self.record.round || !self.cohort.member(client).is_some_and(is_awaited) {
             return Ok(());
         }
-        if update.is_ok() {
-            self.record.bytes_up += packed_bytes(&self.inspector.expected).unwrap_or(0);
+        if let (Ok(_), Some(at)) = (&update, self.cohort.position(client)) {
+            let bytes = packed_bytes(self.hands.expected(at)).unwrap_or(0);
+            self.record.bytes_up += bytes;
+            if let Some(width) = self.record.width(self.hands.width(at), &self.description) {
+                width.bytes_up += bytes;
+            }
         }
         self.settle(client, update.map(Status::Held))
     }
@@ -119,7 +170,7 @@ impl Training {
     }
 
     /// Settles a member's status: what it is now, or why it failed.
-    fn settle(&mut self, client: &ClientName, status: Result<Status<Update>, Rejection>) -> Result<(), Rejection> {
+    fn settle(&mut self, client: &ClientName, status: Result<Status<Opened>, Rejection>) -> Result<(), Rejection> {
         let Some(member) = self.cohort.member(client) else {
             return Ok(());
         };
@@ -142,41 +193,79 @@ impl Training {
         for (client, reason) in self.cohort.expire(now, grace) {
             self.record.fail(&client, &reason);
         }
-        while let Some(update) = self.cohort.take_next() {
-            self.fold(update);
+        while let Some((at, opened)) = self.cohort.take_next() {
+            self.fold(at, opened);
         }
         for client in self.cohort.receive(window, now) {
+            let Some(at) = self.cohort.position(&client) else {
+                continue;
+            };
+            let inspector = Inspector {
+                description: self.description.clone(),
+                model: self.model.clone(),
+                card: self.hands.card(at).clone(),
+                expected: self.hands.expected(at).clone(),
+            };
             actions.push(Action::Receive {
                 client,
                 round: self.record.round,
-                inspector: self.inspector.clone(),
+                inspector: Arc::new(inspector),
             });
         }
         self.cohort.is_settled()
     }
 
-    fn fold(&mut self, update: Update) {
+    fn fold(&mut self, at: usize, opened: Opened) {
+        let Opened { mut update, part } = opened;
         let examples = update.trained.examples as f64;
+        let width = self.hands.width(at);
         if let Some(loss) = update.trained.loss {
-            self.loss.sum += loss * examples;
-            self.loss.examples += examples;
+            self.loss.add(loss, examples);
+            self.losses.entry(width).or_default().add(loss, examples);
         }
-        let weight = match self.inspector.description.aggregation.weighting {
+        let weight = match self.description.aggregation.weighting {
             Weighting::Examples => examples,
             Weighting::Uniform => 1.0,
         };
-        self.aggregator.fold(update, weight);
+        let averaging = self
+            .description
+            .sub_models
+            .as_ref()
+            .map(|sub_models| sub_models.averaging);
+        self.coverage.add(&part.coordinates);
+        self.units.add(&part.coordinates.units);
+        if averaging == Some(Averaging::Uniform) {
+            // What was not trained counts as left as it was.
+            let mut whole = self.model.whole().weights.clone();
+            part.coordinates.merge(&update.trained.weights, &mut whole);
+            update.trained.weights = whole;
+            let mut vectors = Default::default();
+            part.merge(std::mem::take(&mut update.vectors), &mut vectors);
+            update.vectors = vectors;
+            let all = &self.model.all().coordinates;
+            self.aggregator.fold(update, all, weight);
+        } else {
+            self.aggregator.fold(update, &part.coordinates, weight);
+        }
         self.record.completed += 1;
+        if let Some(width) = self.record.width(width, &self.description) {
+            width.completed += 1;
+        }
     }
 
     /// What the updates came to; `None`, with a note in the record, when they are too few to move the model.
     pub(super) fn close(mut self) -> Closed {
-        let (loss, record) = (self.loss, &mut self.record);
-        record.train_loss = (loss.examples > 0.0).then(|| loss.sum / loss.examples);
+        let record = &mut self.record;
+        record.train_loss = self.loss.mean();
+        for (width, loss) in self.losses {
+            if let Some(width) = record.width(width, &self.description) {
+                width.train_loss = loss.mean();
+            }
+        }
         // A client without examples has done what there was to do.
         let without_examples = record.failed.get(Rejection::NoExamples.code()).copied().unwrap_or(0);
         let answered = record.completed + without_examples;
-        let quorum = self.inspector.description.quorum(record.selected);
+        let quorum = self.description.quorum(record.selected);
         let aggregate = if answered < quorum {
             let selected = record.selected;
             record.remark(format!(
@@ -184,7 +273,7 @@ impl Training {
             ));
             None
         } else {
-            self.aggregator.finish().or_else(|| {
+            self.aggregator.finish(&self.model.whole().weights).or_else(|| {
                 record.remark("none of the clients that answered holds an example: the model stays as it was".into());
                 None
             })
@@ -192,7 +281,10 @@ impl Training {
         Closed {
             started: self.started,
             cohort: self.cohort,
+            hands: self.hands,
             aggregate,
+            coverage: self.coverage,
+            units: self.units,
             record: self.record,
         }
     }
@@ -201,8 +293,13 @@ impl Training {
 /// A round in which all have trained who will.
 pub(super) struct Closed {
     pub(super) started: Duration,
-    pub(super) cohort: Cohort<Update>,
+    pub(super) cohort: Cohort<Opened>,
+    pub(super) hands: Hands,
     pub(super) aggregate: Option<Aggregate>,
+    /// Which coordinates were trained.
+    pub(super) coverage: Coverage,
+    /// How often each unit was trained.
+    pub(super) units: UnitCounts,
     pub(super) record: RoundRecord,
 }
 

@@ -1,23 +1,25 @@
 //! What clients may fetch.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use selvedge_protocols::{
-    Broadcast,
+    Card,
     sections::SectionHeader,
     wire::{BlobReference, BlobStore, Held},
 };
 
 use super::ServerError;
+use crate::engine::GlobalModel;
 
-/// This round's broadcast, packed once for all. Only those who were told its hash can ask for it.
+/// The parts of this round's model, each packed once for all who have it. Only those who were told a part's hash can ask
+/// for it.
 pub(super) struct Broadcasts {
     store: BlobStore,
-    offered: Option<Offered>,
+    model: Option<Arc<GlobalModel>>,
+    offered: BTreeMap<Card, Offered>,
 }
 
 struct Offered {
-    broadcast: Arc<Broadcast>,
     sections: Vec<SectionHeader>,
     held: Held,
 }
@@ -25,8 +27,9 @@ struct Offered {
 impl Default for Broadcasts {
     fn default() -> Self {
         Self {
-            store: BlobStore::new(u64::MAX), // It holds one broadcast.
-            offered: None,
+            store: BlobStore::new(u64::MAX), // It holds the parts of one model.
+            model: None,
+            offered: BTreeMap::new(),
         }
     }
 }
@@ -36,25 +39,31 @@ impl Broadcasts {
         self.store.clone()
     }
 
-    /// What a client is told, so that it can fetch `broadcast`.
+    /// What a client is told, so that it can fetch its part of `model`.
     pub(super) fn offer(
         &mut self,
-        broadcast: &Arc<Broadcast>,
+        model: &Arc<GlobalModel>,
+        card: &Card,
     ) -> Result<(Vec<SectionHeader>, BlobReference), ServerError> {
-        let offered = match self.offered.take() {
-            Some(offered) if Arc::ptr_eq(&offered.broadcast, broadcast) => offered,
-            _ => Offered {
-                broadcast: broadcast.clone(),
+        if !self.model.as_ref().is_some_and(|known| Arc::ptr_eq(known, model)) {
+            self.end();
+            self.model = Some(model.clone());
+        }
+        if !self.offered.contains_key(card) {
+            let broadcast = model.broadcast(&*model.part(Some(card))?);
+            let offered = Offered {
                 sections: broadcast.headers(),
                 held: self.store.hold(broadcast.pack().into())?,
-            },
-        };
-        let offered = self.offered.insert(offered);
+            };
+            self.offered.insert(card.clone(), offered);
+        }
+        let offered = &self.offered[card];
         Ok((offered.sections.clone(), offered.held.reference()))
     }
 
-    /// The round is over: nobody needs its broadcast.
+    /// The round is over: nobody needs its model.
     pub(super) fn end(&mut self) {
-        self.offered = None;
+        self.model = None;
+        self.offered.clear();
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use selvedge_data::Dataset;
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Rejection, ServerState,
+    CannotTrain, Card, ClientName, Description, LocalError, Parts, Rejection, Resources, ServerState, Width,
     message::{Evaluation, Task, ToClient, ToCoordinator},
     wire::{BlobStore, Limits, Partial},
 };
@@ -31,7 +31,10 @@ use super::{
     session::{Session, Signal},
     standing::Standing,
 };
-use crate::{Action, Engine, Event, Observer, Outcome, Progress, engine::Inspector};
+use crate::{
+    Action, Engine, Event, Observer, Outcome, Progress,
+    engine::{GlobalModel, Inspector},
+};
 
 /// What was done beside the driver.
 enum Done {
@@ -42,12 +45,14 @@ enum Done {
     },
     Tested {
         round: u32,
+        width: Option<Width>,
         result: Result<Evaluation, LocalError>,
     },
 }
 
 pub(super) struct Driver {
     description: Arc<Description>,
+    parts: Arc<Parts>,
     engine: Engine,
     test: Option<Arc<Dataset>>,
     welcome: ToClient,
@@ -72,6 +77,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         description: Arc<Description>,
+        parts: Arc<Parts>,
         engine: Engine,
         test: Option<Arc<Dataset>>,
         welcome: ToClient,
@@ -80,6 +86,7 @@ impl Driver {
     ) -> Self {
         Self {
             description,
+            parts,
             engine,
             test,
             welcome,
@@ -151,7 +158,17 @@ impl Driver {
     /// Takes in what a connection says.
     fn hear(&mut self, signal: Signal, observe: Observer<'_>) {
         match signal {
-            Signal::Joined(client, session) => {
+            Signal::Joined(client, resources, session) => {
+                let width = match self.reported(&resources) {
+                    Ok(width) => width,
+                    Err(error) => {
+                        self.notice(format!("{client} is turned away: {error}"), observe);
+                        let reason = error.to_string();
+                        // Nothing else has been said to it.
+                        let _ = session.told.try_send(ToClient::TurnedAway { reason });
+                        return;
+                    }
+                };
                 if let Some(old) = self.sessions.remove(&client) {
                     self.notice(format!("{client} has connected anew"), observe);
                     let reason = format!("another connection of {client} has taken its place");
@@ -164,7 +181,7 @@ impl Driver {
                 if let Some(&round) = self.accepted.get(&client) {
                     self.tell(&client, ToClient::Accepted { round }, observe);
                 }
-                self.events.push_back(Event::Joined(client));
+                self.events.push_back(Event::Joined { client, width });
             }
             Signal::Said(client, number, message) if self.is_current(&client, number) => {
                 self.said(client, message);
@@ -186,6 +203,14 @@ impl Driver {
             // Of a connection that has been replaced.
             Signal::Said(..) | Signal::Left { .. } => {}
             Signal::TurnedAway(reason) => self.notice(reason, observe),
+        }
+    }
+
+    /// What a client can train by what it has reported, in a run that goes by that.
+    fn reported(&self, resources: &Resources) -> Result<Option<Width>, CannotTrain> {
+        match self.description.capacities_are_reported() {
+            true => self.parts.largest_width(&self.description, resources).map(Some),
+            false => Ok(None),
         }
     }
 
@@ -259,8 +284,9 @@ impl Driver {
                     self.partials.insert(client, partial);
                 }
             }
-            Done::Tested { round, result } => self.events.push_back(Event::Tested {
+            Done::Tested { round, width, result } => self.events.push_back(Event::Tested {
                 round,
+                width,
                 evaluation: result.map(Some).map_err(|error| error.to_string()),
             }),
         }
@@ -273,8 +299,9 @@ impl Driver {
                 client,
                 round,
                 task,
-                broadcast,
-            } => self.ask(client, round, task, broadcast, observe)?,
+                card,
+                model,
+            } => self.ask(client, round, task, card, &model, observe)?,
             Action::Receive {
                 client,
                 round,
@@ -290,7 +317,7 @@ impl Driver {
                 };
                 self.tell(&client, message, observe);
             }
-            Action::Test { round, broadcast } => self.test(round, broadcast),
+            Action::Test { round, card, model } => self.test(round, card.as_ref(), &model)?,
             Action::Record(record) => {
                 // What is still under way belongs to a round that is over.
                 self.done.abort_all();
@@ -313,13 +340,15 @@ impl Driver {
         client: ClientName,
         round: u32,
         task: Task,
-        broadcast: Arc<Broadcast>,
+        card: Card,
+        model: &Arc<GlobalModel>,
         observe: Observer<'_>,
     ) -> Result<(), ServerError> {
-        let (sections, blob) = self.broadcasts.offer(&broadcast)?;
+        let (sections, blob) = self.broadcasts.offer(model, &card)?;
         let message = ToClient::Task {
             round,
             task,
+            card,
             sections,
             blob,
         };
@@ -366,18 +395,25 @@ impl Driver {
         });
     }
 
-    fn test(&mut self, round: u32, broadcast: Arc<Broadcast>) {
+    fn test(&mut self, round: u32, card: Option<&Card>, model: &GlobalModel) -> Result<(), ServerError> {
+        let width = card.map(|card| card.width);
         let Some(dataset) = self.test.clone() else {
-            return self.events.push_back(Event::Tested {
+            self.events.push_back(Event::Tested {
                 round,
+                width,
                 evaluation: Ok(None),
             });
+            return Ok(());
         };
+        let part = model.part(card)?;
+        let broadcast = model.broadcast(&part);
         let description = self.description.clone();
         self.done.spawn_blocking(move || Done::Tested {
             round,
-            result: evaluation::test(&description, &broadcast.weights, &dataset),
+            width,
+            result: evaluation::test(&description, &part, &broadcast, &dataset),
         });
+        Ok(())
     }
 
     /// Tells a client something, or drops it if it does not listen.
@@ -420,7 +456,7 @@ impl Driver {
             while !left.is_empty() {
                 match self.heard.recv().await {
                     Some(Signal::Left { number, .. }) => drop(left.remove(&number)),
-                    Some(Signal::Joined(_, session)) => {
+                    Some(Signal::Joined(_, _, session)) => {
                         left.insert(session.number);
                         let _ = session.told.try_send(finished());
                     }

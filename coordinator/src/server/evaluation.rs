@@ -8,21 +8,26 @@ use std::{
 
 use candle_core::Device;
 use selvedge_data::Dataset;
-use selvedge_models::{Network, Weights};
+use selvedge_models::Network;
 use selvedge_protocols::{
-    Description, LocalError,
+    Broadcast, Description, LocalError, Part,
     evaluation::{evaluate, test_chunk, test_chunks},
     message::Evaluation,
 };
 
-/// Evaluates a model on a test set with all processors. The sums are those of a simulation, to the last bit.
-pub(super) fn test(description: &Description, weights: &Weights, dataset: &Dataset) -> Result<Evaluation, LocalError> {
+/// Evaluates a part of a model on a test set with all processors. The sums are those of a simulation, to the last bit.
+pub(super) fn test(
+    description: &Description,
+    part: &Part,
+    broadcast: &Broadcast,
+    dataset: &Dataset,
+) -> Result<Evaluation, LocalError> {
     let chunks = test_chunks(dataset);
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut network = Network::new(&description.model, &Device::Cpu)?;
-        network.load(weights)?;
+        let mut network = Network::new(&part.model, &Device::Cpu)?;
+        network.load(&broadcast.weights)?;
         let mut evaluated = Vec::new();
         loop {
             let chunk = next.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::SystemTime};
 use selvedge_data::Dataset;
 use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{
-    Description, LocalError, Purpose, ServerState,
+    Description, LocalError, Parts, Purpose, ServerState,
     message::ToClient,
     wire::{Limits, Listener, WireError, codec},
 };
@@ -105,13 +105,12 @@ impl Server {
             description: description.to_toml(),
         };
         codec::encode(&welcome)?;
-        let initial = Weights::initial(
-            &description.model,
-            &mut description.seed.stream(Purpose::Initialisation),
-        )?;
+        let parts = Arc::new(Parts::of(&description)?);
+        let mut random = description.seed.stream(Purpose::Initialisation);
+        let initial = Weights::drawn(parts.layout(), &mut random);
         let engine = Engine::new(
             description.clone(),
-            &description.model.layout()?,
+            parts.clone(),
             initial,
             Roster::Joined(Default::default()),
             WINDOW,
@@ -119,7 +118,7 @@ impl Server {
         let limits = Limits::from(&description.network);
         let listener = Arc::new(listener);
         let (signals, heard) = mpsc::channel(HEARD);
-        let mut driver = Driver::new(description, engine, test, welcome, heard, limits);
+        let mut driver = Driver::new(description, parts, engine, test, welcome, heard, limits);
         let door = door::Door {
             listener: listener.clone(),
             limits,

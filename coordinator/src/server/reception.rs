@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use selvedge_protocols::{
-    Rejection, Update,
+    Rejection,
     sections::{packed_bytes, unpack},
     update::{SealedUpdate, TrainingReport},
     wire::{BlobReference, Link, Partial, WireError, pull},
@@ -14,7 +14,7 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-use crate::engine::Inspector;
+use crate::engine::{Inspector, Opened};
 
 /// An update that a client holds ready.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Offer {
 #[derive(Debug)]
 pub(super) enum Received {
     /// The update, or why it is not to be had.
-    Whole(Result<Update, Rejection>),
+    Whole(Result<Opened, Rejection>),
     /// The connection ended before all was there: the rest can be fetched from the client's next one.
     Broken(Partial),
 }
@@ -77,7 +77,7 @@ impl Reception {
     }
 }
 
-fn open(report: TrainingReport, bytes: &[u8], inspector: &Inspector) -> Result<Update, Rejection> {
+fn open(report: TrainingReport, bytes: &[u8], inspector: &Inspector) -> Result<Opened, Rejection> {
     let wrong_size = || {
         let bytes = bytes.len();
         Rejection::WrongSize(format!("{bytes} bytes cannot be what was assigned"))

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use selvedge_protocols::{
-    ClientName,
+    ClientName, Resources,
     message::{ToClient, ToCoordinator},
     wire::{Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, serve_blobs},
 };
@@ -35,8 +35,8 @@ pub(super) struct Session {
 /// What the driver hears.
 #[derive(Debug)]
 pub(super) enum Signal {
-    /// A client has joined.
-    Joined(ClientName, Session),
+    /// A client has joined, on a device that has this.
+    Joined(ClientName, Resources, Session),
     /// It says something; never `Join` or `Leave`.
     Said(ClientName, u64, ToCoordinator),
     /// Its connection ended.
@@ -77,7 +77,7 @@ pub(super) struct Hosting {
 impl Hosting {
     /// The life of a connection. The permit is given back once it is clear who this is.
     pub(super) async fn host(self, arrival: Arrival, permit: OwnedSemaphorePermit) {
-        let (client, link, control) = match self.greet(arrival).await {
+        let (client, resources, link, control) = match self.greet(arrival).await {
             Ok(joined) => joined,
             Err(reason) => return self.signal(Signal::TurnedAway(reason)).await,
         };
@@ -89,7 +89,7 @@ impl Hosting {
             told,
             receiving: None,
         };
-        self.signal(Signal::Joined(client.clone(), session)).await;
+        self.signal(Signal::Joined(client.clone(), resources, session)).await;
         let Control { reader, writer } = control;
         let End { for_good, reason } = select! {
             end = self.listen(&client, reader) => end,
@@ -107,7 +107,7 @@ impl Hosting {
     }
 
     /// Verifies who has come: a certificate with a client's name, then `Join`.
-    async fn greet(&self, arrival: Arrival) -> Result<(ClientName, Link, Control), String> {
+    async fn greet(&self, arrival: Arrival) -> Result<(ClientName, Resources, Link, Control), String> {
         let address = arrival.address();
         let turned_away = |reason: String| format!("{address} was turned away: {reason}");
         let completed = arrival.complete().await;
@@ -117,15 +117,15 @@ impl Hosting {
             Ok(client) => match timeout(self.limits.idle, control.reader.read()).await {
                 Err(_) => Err("it did not say that it joins".into()),
                 Ok(Err(error)) => Err(error.to_string()),
-                Ok(Ok(ToCoordinator::Join { software })) => {
-                    tracing::info!(%client, %address, software, "joined");
-                    Ok(client)
+                Ok(Ok(ToCoordinator::Join { software, resources })) => {
+                    tracing::info!(%client, %address, software, ?resources, "joined");
+                    Ok((client, resources))
                 }
                 Ok(Ok(_)) => Err("its first message was not that it joins".into()),
             },
         };
         match joined {
-            Ok(client) => Ok((client, link, control)),
+            Ok((client, resources)) => Ok((client, resources, link, control)),
             Err(reason) => {
                 link.close(&reason).await;
                 Err(turned_away(reason))

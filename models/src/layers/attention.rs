@@ -85,6 +85,7 @@ impl Description for Attention {
             output: input.clone(),
             parameters,
             buffers: vec![],
+            inside: (4 * sequence * inner + heads * sequence * sequence) as u64,
             operations,
         })
     }

@@ -65,6 +65,7 @@ impl Description for BatchNorm {
             output: input.clone(),
             parameters: scale_and_shift(channels, input.width).into(),
             buffers: vec![running("running_mean", 0.0), running("running_variance", 1.0)],
+            inside: 0,
             operations: 8 * input.size() as u64,
         })
     }

@@ -64,6 +64,7 @@ impl Description for Conv2d {
             output: Signal { shape, width },
             parameters,
             buffers: vec![],
+            inside: 0,
             operations: size as u64 * (2 * patches.patch() as u64 + u64::from(self.bias)),
         })
     }

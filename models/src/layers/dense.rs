@@ -66,6 +66,7 @@ impl Description for Dense {
             output: Signal { shape, width },
             parameters,
             buffers: vec![],
+            inside: 0,
             operations: size as u64 * (2 * inputs as u64 + u64::from(self.bias)),
         })
     }

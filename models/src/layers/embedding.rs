@@ -54,6 +54,7 @@ impl Description for Embedding {
             output: Signal { shape, width },
             parameters: vec![Declared::new("weight", axes, initial)],
             buffers: vec![],
+            inside: 0,
             operations: 0,
         })
     }

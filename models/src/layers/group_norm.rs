@@ -83,6 +83,7 @@ fn normalisation(live: Live, input: &Signal) -> Built {
         output: input.clone(),
         parameters: vec![weight, bias],
         buffers: vec![],
+        inside: 0,
         operations: 8 * input.size() as u64,
     }
 }

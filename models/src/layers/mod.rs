@@ -126,6 +126,8 @@ pub(crate) struct Built {
     pub(crate) output: Signal,
     pub(crate) parameters: Vec<Declared>,
     pub(crate) buffers: Vec<Declared>,
+    /// Values of one example that the layer keeps inside itself.
+    pub(crate) inside: u64,
     /// Floating-point operations of one example's forward.
     pub(crate) operations: u64,
 }
@@ -138,6 +140,7 @@ impl Built {
             output,
             parameters: Vec::new(),
             buffers: Vec::new(),
+            inside: 0,
             operations: operations as u64,
         }
     }

@@ -61,6 +61,7 @@ impl Description for Residual {
         Ok(Built {
             parameters: merged(|way| &mut way.parameters),
             buffers: merged(|way| &mut way.buffers),
+            inside: layers.chain.activations() + shortcut.chain.activations(),
             operations: operations + output.size() as u64,
             output,
             live: Box::new(Live {

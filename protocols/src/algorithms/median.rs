@@ -1,7 +1,7 @@
 //! Coordinate-wise median. Yin et al., *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*,
 //! ICML 2018, Algorithm 1 (option I), with local training in place of one gradient.
 
-use selvedge_models::Weights;
+use selvedge_models::{Coordinates, SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// Each coordinate of the global model becomes the median of the clients' coordinates, whatever their weights: fewer
-/// than half of the clients cannot carry it away. Needs all updates of a round at once. No settings of its own.
+/// than half of the clients that trained it cannot carry it away. Needs all updates of a round at once. No settings of
+/// its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Median {}
@@ -35,27 +36,40 @@ impl Algorithm for Median {
     }
 }
 
-/// All updates of a round.
+/// All updates of a round, as whole models; what a client did not train is not a number.
 struct Gathered(Vec<Weights>);
 
 impl Aggregator for Gathered {
-    fn fold(&mut self, update: Update, _weight: f64) {
-        self.0.push(update.trained.weights);
+    fn fold(&mut self, update: Update, part: &SubModel, _weight: f64) {
+        let spread = |values: Vec<f32>, places: &Coordinates| match places.is_all() {
+            true => values,
+            false => {
+                let mut whole = vec![f32::NAN; places.of()];
+                places.merge(&values, &mut whole);
+                whole
+            }
+        };
+        let Weights { parameters, buffers } = update.trained.weights;
+        self.0.push(Weights {
+            parameters: spread(parameters, &part.parameters),
+            buffers: spread(buffers, &part.buffers),
+        });
     }
 
-    fn finish(self: Box<Self>) -> Option<Aggregate> {
-        let first = self.0.first()?;
-        let coordinates = |values: fn(&Weights) -> &[f32], count: usize| {
-            let mut column = vec![0.0; self.0.len()];
-            let median = |at: usize| {
-                column.iter_mut().zip(&self.0).for_each(|(value, weights)| *value = values(weights)[at]);
-                median(&mut column)
+    fn finish(self: Box<Self>, global: &Weights) -> Option<Aggregate> {
+        self.0.first()?;
+        let coordinates = |values: fn(&Weights) -> &[f32]| {
+            let mut column = Vec::with_capacity(self.0.len());
+            let median = |(at, &global): (usize, &f32)| {
+                column.clear();
+                column.extend(self.0.iter().map(|weights| values(weights)[at]).filter(|value| !value.is_nan()));
+                if column.is_empty() { global } else { median(&mut column) }
             };
-            (0..count).map(median).collect()
+            values(global).iter().enumerate().map(median).collect()
         };
         let weights = Weights {
-            parameters: coordinates(|weights| &weights.parameters, first.parameters.len()),
-            buffers: coordinates(|weights| &weights.buffers, first.buffers.len()),
+            parameters: coordinates(|weights| &weights.parameters),
+            buffers: coordinates(|weights| &weights.buffers),
         };
         Some(Aggregate { weights, vectors: Vectors::new(), updates: self.0.len() })
     }

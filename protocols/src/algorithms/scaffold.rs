@@ -87,6 +87,10 @@ impl Algorithm for Scaffold {
         &[CONTROL_CHANGE]
     }
 
+    fn keeps(&self) -> bool {
+        true
+    }
+
     fn problem(&self, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {
         let eta = self.server_learning_rate;
         if !matches!(optimiser, OptimiserDescription::Sgd { momentum: 0.0, .. }) {

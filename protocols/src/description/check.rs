@@ -127,6 +127,15 @@ impl Description {
             let message = format!("it bounds the model's change only, but this algorithm sends `{beside}` beside it");
             require(beside.is_empty() || !filter.bounds(), &key, message);
         }
+        if let Some(sub_models) = &self.sub_models {
+            problems.extend(sub_models.problems(self));
+        }
+        let mut require = |holds: bool, key: &str, message: String| {
+            if !holds {
+                let key = key.into();
+                problems.push(Problem { key, message });
+            }
+        };
         let bytes = self.to_toml().len();
         let message =
             format!("the description is {bytes} bytes long; it travels to clients, and may have {MOST_BYTES}");

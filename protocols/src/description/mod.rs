@@ -5,9 +5,11 @@
 
 mod check;
 mod read;
+mod sub_models;
 
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
+pub use sub_models::{Averaging, Capacities, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
 use selvedge_models::{Loss, ModelDescription, OptimiserDescription};
@@ -39,6 +41,9 @@ pub struct Description {
     pub partition: PartitionDescription,
     /// The model.
     pub model: ModelDescription,
+    /// Clients train parts of the model. Default: all train all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_models: Option<SubModels>,
     /// What a client does in a round.
     pub training: Training,
     /// Who takes part in a round, and how long it may take.

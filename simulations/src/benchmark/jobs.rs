@@ -10,7 +10,7 @@ use candle_core::{Device, Tensor};
 use rand::Rng;
 use selvedge_coordinator::Progress;
 use selvedge_data::{Dataset, Inputs, Targets};
-use selvedge_models::{Mode, ModelError, Network, Preset, Weights};
+use selvedge_models::{Mode, ModelError, Network, Preset, SubModel, Weights};
 use selvedge_protocols::{
     Dealt, Description, Trained, Update, Vectors,
     aggregation::{Aggregator, WeightedMean},
@@ -142,6 +142,7 @@ pub(super) fn aggregation() -> Result<(u64, impl FnMut() -> Duration), Benchmark
     let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
     let weights = Weights::initial(&model, &mut random(6))?;
     let bytes = (UPDATES * weights.parameters.len() * size_of::<f32>()) as u64;
+    let (whole, global) = (SubModel::whole(&model.layout()?), weights.clone());
     let update = move || Update {
         trained: Trained {
             weights: weights.clone(),
@@ -156,9 +157,9 @@ pub(super) fn aggregation() -> Result<(u64, impl FnMut() -> Duration), Benchmark
         let begun = Instant::now();
         let mut mean = Box::new(WeightedMean::default());
         for update in updates {
-            mean.fold(update, SHARE as f64);
+            mean.fold(update, &whole, SHARE as f64);
         }
-        std::hint::black_box(mean.finish());
+        std::hint::black_box(mean.finish(&global));
         begun.elapsed()
     };
     Ok((bytes, aggregate))

@@ -1,0 +1,236 @@
+//! The local steps of one client in one round.
+
+use std::sync::atomic::Ordering;
+
+use candle_core::Tensor;
+use rand::{Rng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use selvedge_data::Targets;
+use selvedge_models::{LossValue, Mode, ModelError, Network, Optimiser, Weights};
+use selvedge_protocols::{
+    Description, LocalError, LocalSteps, Part, Trained,
+    algorithm::Correction,
+    description::{SubModels, Training},
+    evaluation::Batch,
+};
+
+use crate::{Examples, Trainer};
+
+/// The local steps of one client in one round.
+pub(crate) struct Local<'a> {
+    trainer: &'a mut Trainer,
+    training: &'a Training,
+    part: &'a Part,
+    examples: Examples<'a>,
+    random: ChaCha8Rng,
+    /// The norm within which the parameters are kept.
+    radius: Option<f64>,
+    /// 1 for each class of which the client has examples, 0 for the others, where the loss leaves those out.
+    mask: Option<Tensor>,
+}
+
+impl<'a> Local<'a> {
+    pub(crate) fn new(
+        trainer: &'a mut Trainer,
+        description: &'a Description,
+        part: &'a Part,
+        examples: Examples<'a>,
+        random: ChaCha8Rng,
+    ) -> Result<Self, LocalError> {
+        let sub_models = description.sub_models.as_ref();
+        let is_masked = sub_models.is_some_and(|sub_models| sub_models.masked_loss);
+        let mask = match is_masked {
+            true => mask(part, examples)?,
+            false => None,
+        };
+        Ok(Self {
+            trainer,
+            training: &description.training,
+            part,
+            examples,
+            random,
+            radius: sub_models.and_then(|sub_models: &SubModels| sub_models.radius),
+            mask,
+        })
+    }
+
+    /// How many steps the description asks for, on this many examples.
+    fn steps(&self) -> u64 {
+        let pass = self.examples.indices.len().div_ceil(self.training.batch_size) as u64;
+        match (self.training.steps, self.training.epochs) {
+            _ if pass == 0 => 0,
+            (Some(steps), _) => u64::from(steps),
+            (None, epochs) => u64::from(epochs.unwrap_or(1)) * pass,
+        }
+    }
+
+    /// One step of the whole part on one batch; the sum of its examples' losses.
+    fn step(
+        &mut self,
+        batch: &[u32],
+        optimiser: &mut Optimiser,
+        correction: &mut Option<Correction<'_>>,
+    ) -> Result<f64, LocalError> {
+        let network = self.trainer.networks.of(&self.part.model)?;
+        let pass = Pass {
+            training: self.training,
+            mask: self.mask.as_ref(),
+            examples: self.examples,
+        };
+        let loss = pass.forward(network, &mut self.trainer.batch, batch, &mut self.random)?;
+        match (correction, optimiser.plain_rate()) {
+            (None, Some(rate)) => network.descend(&loss.gradient, rate)?,
+            (correction, _) => {
+                network.zero_gradient();
+                network.backward(&loss.gradient)?;
+                network.update(|parameters, gradient| {
+                    if let Some(correct) = correction {
+                        correct(parameters, gradient);
+                    }
+                    optimiser.step(parameters, gradient);
+                });
+            }
+        }
+        if let Some(radius) = self.radius {
+            network.update(|parameters, _| project(parameters, radius));
+        }
+        Ok(loss.sum)
+    }
+
+    /// One step of one of the part's nested sub-models, drawn from all of them alike: the others' coordinates have no
+    /// gradient.
+    fn step_of_nested(
+        &mut self,
+        batch: &[u32],
+        weights: &mut Weights,
+        optimiser: &mut Optimiser,
+        correction: &mut Option<Correction<'_>>,
+    ) -> Result<f64, LocalError> {
+        let nested = &self.part.nested[self.random.random_range(0..self.part.nested.len())];
+        let network = self.trainer.networks.of(&nested.model)?;
+        network.load(&nested.coordinates.extract(weights))?;
+        let pass = Pass {
+            training: self.training,
+            mask: self.mask.as_ref(),
+            examples: self.examples,
+        };
+        let loss = pass.forward(network, &mut self.trainer.batch, batch, &mut self.random)?;
+        network.zero_gradient();
+        network.backward(&loss.gradient)?;
+        let mut gradient = vec![0.0; weights.parameters.len()];
+        network.update(|_, of_nested| nested.coordinates.parameters.merge(of_nested, &mut gradient));
+        nested
+            .coordinates
+            .buffers
+            .merge(&network.weights().buffers, &mut weights.buffers);
+        if let Some(correct) = correction {
+            correct(&weights.parameters, &mut gradient);
+        }
+        optimiser.step(&mut weights.parameters, &gradient);
+        if let Some(radius) = self.radius {
+            project(&mut weights.parameters, radius);
+        }
+        Ok(loss.sum)
+    }
+}
+
+impl LocalSteps for Local<'_> {
+    fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
+        let is_nested = !self.part.nested.is_empty();
+        let mut weights = start.clone();
+        self.trainer.networks.of(&self.part.model)?.load(start)?;
+        let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
+        let mut order = self.examples.indices.to_vec();
+        let (mut steps, mut seen, mut loss) = (0, 0usize, 0.0);
+        while steps < self.steps() {
+            order.shuffle(&mut self.random);
+            let left = usize::try_from(self.steps() - steps).unwrap_or(usize::MAX);
+            for batch in order.chunks(self.training.batch_size).take(left) {
+                if self.trainer.abandon.load(Ordering::Relaxed) {
+                    return Err(LocalError::Abandoned);
+                }
+                loss += match is_nested {
+                    true => self.step_of_nested(batch, &mut weights, &mut optimiser, &mut correction)?,
+                    false => self.step(batch, &mut optimiser, &mut correction)?,
+                };
+                seen += batch.len();
+                steps += 1;
+            }
+        }
+        if !is_nested {
+            weights = self.trainer.networks.of(&self.part.model)?.weights();
+        }
+        Ok(Trained {
+            weights,
+            examples: self.examples.indices.len() as u64,
+            steps,
+            loss: (seen > 0).then(|| loss / seen as f64),
+        })
+    }
+
+    fn learning_rate(&self) -> f64 {
+        self.training.optimiser.learning_rate()
+    }
+}
+
+/// What a forward pass needs beside the model.
+struct Pass<'a> {
+    training: &'a Training,
+    mask: Option<&'a Tensor>,
+    examples: Examples<'a>,
+}
+
+impl Pass<'_> {
+    /// The loss of a batch, and its gradient at the model's outputs.
+    fn forward(
+        &self,
+        network: &mut Network,
+        gathered: &mut Batch,
+        batch: &[u32],
+        random: &mut ChaCha8Rng,
+    ) -> Result<LossValue, LocalError> {
+        let dataset = self.examples.dataset;
+        let inputs = gathered.gather(dataset, batch)?;
+        let mut outputs = network.forward(&inputs, &mut Mode::Train(random))?;
+        let masked = |values: &Tensor, mask: &Tensor| values.broadcast_mul(mask).map_err(ModelError::from);
+        if let Some(mask) = self.mask {
+            outputs = masked(&outputs, mask)?;
+        }
+        let mut loss = self.training.loss.evaluate(&outputs, gathered.targets(dataset))?;
+        if let Some(mask) = self.mask {
+            loss.gradient = masked(&loss.gradient, mask)?;
+        }
+        Ok(loss)
+    }
+}
+
+/// 1 for each output of the model whose class is among the examples, 0 for the others.
+fn mask(part: &Part, examples: Examples<'_>) -> Result<Option<Tensor>, LocalError> {
+    let outputs = part.model.output()?.iter().product();
+    if !matches!(examples.dataset.targets(), Targets::Classes { .. }) {
+        return Ok(None);
+    }
+    let mut classes = Vec::new();
+    examples.dataset.gather_classes(examples.indices, &mut classes)?;
+    let mut mask: Vec<f32> = vec![0.0; outputs];
+    for class in classes {
+        if let Some(present) = mask.get_mut(class as usize) {
+            *present = 1.0;
+        }
+    }
+    let mask = Tensor::from_vec(mask, outputs, &candle_core::Device::Cpu);
+    Ok(Some(mask.map_err(ModelError::from)?))
+}
+
+/// The projection on the ball of this radius about 0.
+fn project(parameters: &mut [f32], radius: f64) {
+    let norm = parameters
+        .iter()
+        .map(|value| f64::from(*value).powi(2))
+        .sum::<f64>()
+        .sqrt();
+    if norm > radius {
+        let scale = (radius / norm) as f32;
+        parameters.iter_mut().for_each(|value| *value *= scale);
+    }
+}

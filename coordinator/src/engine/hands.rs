@@ -1,0 +1,112 @@
+//! What the clients of a round were dealt.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use selvedge_models::ModelError;
+use selvedge_protocols::{
+    Card, ClientName, Description, Width,
+    message::Task,
+    sections::{SectionHeader, packed_bytes},
+    update::expected_sections,
+};
+
+use super::{Action, GlobalModel};
+use crate::record::RoundRecord;
+
+/// What the clients of a round were dealt, in the order of the cohort.
+#[derive(Debug)]
+pub(super) struct Hands {
+    description: Arc<Description>,
+    hands: Vec<Hand>,
+}
+
+#[derive(Clone, Debug)]
+struct Hand {
+    card: Card,
+    /// What the update must have.
+    expected: Arc<[SectionHeader]>,
+    /// Bytes of what is broadcast.
+    down: u64,
+}
+
+impl Hands {
+    /// What these cards come to, and which of them stand for no sub-model.
+    pub(super) fn new(
+        cards: Vec<Card>,
+        description: &Arc<Description>,
+        model: &GlobalModel,
+    ) -> (Self, Vec<(usize, ModelError)>) {
+        let mut unplayable = Vec::new();
+        // Sub-models of equal size have equal sections.
+        let mut known: BTreeMap<(usize, usize), (Arc<[SectionHeader]>, u64)> = BTreeMap::new();
+        let hands = cards.into_iter().enumerate().map(|(at, card)| {
+            let part = model.part(Some(&card)).unwrap_or_else(|error| {
+                unplayable.push((at, error));
+                model.all().clone()
+            });
+            let part = &part.coordinates;
+            let (expected, down) = known
+                .entry((part.parameters.count(), part.buffers.count()))
+                .or_insert_with(|| {
+                    let expected = expected_sections(part, &*description.algorithm, &description.filters);
+                    let down = packed_bytes(&model.whole().headers_of(part)).unwrap_or(0);
+                    (expected.into(), down)
+                });
+            let (expected, down) = (expected.clone(), *down);
+            Hand { card, expected, down }
+        });
+        let hands = Self {
+            hands: hands.collect(),
+            description: description.clone(),
+        };
+        (hands, unplayable)
+    }
+
+    pub(super) fn card(&self, at: usize) -> &Card {
+        &self.hands[at].card
+    }
+
+    pub(super) fn width(&self, at: usize) -> Width {
+        self.hands[at].card.width
+    }
+
+    /// What the update of a client must have.
+    pub(super) fn expected(&self, at: usize) -> &Arc<[SectionHeader]> {
+        &self.hands[at].expected
+    }
+
+    /// Asks a client to do something with its part.
+    pub(super) fn ask(
+        &self,
+        at: usize,
+        client: &ClientName,
+        round: u32,
+        task: Task,
+        model: &Arc<GlobalModel>,
+    ) -> Action {
+        Action::Ask {
+            client: client.clone(),
+            round,
+            task,
+            card: self.hands[at].card.clone(),
+            model: model.clone(),
+        }
+    }
+
+    /// Counts the bytes of what a client was sent.
+    pub(super) fn count_down(&self, at: usize, record: &mut RoundRecord) {
+        let Hand { card, down, .. } = &self.hands[at];
+        record.bytes_down = record.bytes_down.saturating_add(*down);
+        if let Some(width) = record.width(card.width, &self.description) {
+            width.bytes_down = width.bytes_down.saturating_add(*down);
+        }
+    }
+
+    /// The hands of some of the cohort.
+    pub(super) fn of(&self, members: &[usize]) -> Self {
+        Self {
+            description: self.description.clone(),
+            hands: members.iter().map(|at| self.hands[*at].clone()).collect(),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! `[sub_models]`: clients train parts of the model, as large as each can hold.
+
+use std::collections::BTreeSet;
+
+use rand::{Rng, seq::SliceRandom};
+use selvedge_models::{Layout, Loss};
+use serde::{Deserialize, Serialize};
+
+use super::Problem;
+use crate::{
+    ClientName, Description, Purpose,
+    plan::{Plan, Width},
+    plans::{Full, PlanDescription},
+};
+
+/// `[sub_models]`: clients train parts of the model, as large as each can hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubModels {
+    /// Which units of each width group a client trains.
+    pub plan: PlanDescription,
+    /// How much of the model clients can train. Default, for a partitioned plan, one block; for the full plan, all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacities: Vec<Capacity>,
+    /// Over whom a coordinate is averaged. Default `coverage`.
+    #[serde(default)]
+    pub averaging: Averaging,
+    /// The Euclidean norm within which a client's parameters are kept after each step, above 0. Default: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub radius: Option<f64>,
+    /// Whether the outputs of a thinned layer are divided by the share of its units that is kept, in training. Default
+    /// false.
+    #[serde(default)]
+    pub scaler: bool,
+    /// Whether a client's loss leaves out the classes of which it has no examples: their outputs count as 0, and are not
+    /// trained. Default false.
+    #[serde(default)]
+    pub masked_loss: bool,
+}
+
+/// How much of the model some of the clients can train.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capacity {
+    /// The share of the units of each width group, above 0 and at most 1.
+    pub width: Width,
+    /// The share of the clients. Given for all capacities, and then they sum to 1, or for none: then each client
+    /// reports, as it joins, what it has, and gets the largest width that it can train.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+}
+
+/// Over whom a coordinate is averaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Averaging {
+    /// Those who trained it.
+    #[default]
+    Coverage,
+    /// All of the round's clients: who did not train it counts as having left it as it was.
+    Uniform,
+}
+
+/// The plan of a run without `[sub_models]`.
+static WHOLE: Full = Full {};
+
+impl Description {
+    /// Which sub-models there are.
+    pub fn plan(&self) -> &dyn Plan {
+        match &self.sub_models {
+            Some(sub_models) => &*sub_models.plan,
+            None => &WHOLE,
+        }
+    }
+
+    /// The widths at which clients train, largest first.
+    pub fn widths(&self) -> Vec<Width> {
+        let sub_models = self.sub_models.as_ref();
+        let mut widths: Vec<_> = match sub_models.map_or(&[][..], |sub_models| &sub_models.capacities) {
+            [] => vec![
+                self.plan()
+                    .blocks()
+                    .map_or(Width::WHOLE, |blocks| Width(1.0 / f64::from(blocks))),
+            ],
+            capacities => capacities.iter().map(|capacity| capacity.width).collect(),
+        };
+        widths.sort_unstable_by(|one, other| other.cmp(one));
+        widths.dedup();
+        widths
+    }
+
+    /// Whether clients report what they have, and get the width that fits.
+    pub fn capacities_are_reported(&self) -> bool {
+        let capacities = self.sub_models.iter().flat_map(|sub_models| &sub_models.capacities);
+        capacities.into_iter().any(|capacity| capacity.share.is_none())
+    }
+
+    /// The largest width that each client can train, where the description says so.
+    pub fn capacities(&self) -> Capacities {
+        let given = self
+            .sub_models
+            .as_ref()
+            .map_or(&[][..], |sub_models| &sub_models.capacities);
+        let shares: Vec<_> = given
+            .iter()
+            .filter_map(|capacity| Some((capacity.width, capacity.share?)))
+            .collect();
+        if shares.len() < 2 {
+            let only = shares.first().map_or_else(|| self.widths()[0], |(width, _)| *width);
+            return Capacities::Alike(only);
+        }
+        Capacities::dealt(self, shares)
+    }
+}
+
+/// The most capacities.
+const MOST_CAPACITIES: usize = 100;
+
+impl SubModels {
+    /// All that is wrong with the values in a run of `description`; empty when nothing is.
+    pub(super) fn problems(&self, description: &Description) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut refuse = |key: &str, message: String| {
+            let key = format!("sub_models{}{key}", if key.is_empty() { "" } else { "." });
+            problems.push(Problem { key, message });
+        };
+        if let Some((key, message)) = self.plan.problem() {
+            refuse(&format!("plan.{key}"), message);
+        }
+        let plan = &*self.plan;
+        let is_full = matches!(self.plan, PlanDescription::Full(_));
+        if is_full && self.capacities.iter().any(|capacity| capacity.width != Width::WHOLE) {
+            refuse(
+                "capacities",
+                "with the plan `full` everybody trains the whole model: leave them out".into(),
+            );
+        }
+        if !is_full && plan.blocks().is_none() && self.capacities.is_empty() {
+            let message = "say how much of the model clients can train, such as [{ width = 0.25, share = 1.0 }]";
+            refuse("capacities", message.into());
+        }
+        if let Some(message) = self.wrong_shares() {
+            refuse("capacities", message);
+        }
+        for (at, Capacity { width, .. }) in self.capacities.iter().enumerate() {
+            let blocks = plan.blocks().map(f64::from);
+            let whole = |blocks: f64| ((width.0 * blocks).round() - width.0 * blocks).abs() < 1e-6;
+            if !width.is_possible() {
+                refuse(
+                    &format!("capacities[{at}].width"),
+                    format!("{} is not above 0 and at most 1", width.0),
+                );
+            } else if let Some(blocks) = blocks.filter(|blocks| !(whole(*blocks) && width.0 * blocks > 0.5)) {
+                let message = format!("{} of {blocks} blocks is not a whole number of them", width.0);
+                refuse(&format!("capacities[{at}].width"), message);
+            }
+        }
+        if let Some(radius) = self.radius.filter(|radius| !(*radius > 0.0 && radius.is_finite())) {
+            refuse("radius", format!("{radius} is not a number above 0"));
+        }
+        if self.masked_loss && description.training.loss != Loss::CrossEntropy {
+            refuse(
+                "masked_loss",
+                "only the loss `cross-entropy` has classes to leave out".into(),
+            );
+        }
+        if plan.ranks_units() && description.algorithm.keeps() {
+            let message = "clients of this algorithm keep state for each coordinate, and with the plan `magnitude` only \
+                           the server knows which coordinates they have";
+            refuse("plan", message.into());
+        }
+        if problems.is_empty()
+            && !is_full
+            && let Ok(layout) = description.model.layout()
+        {
+            problems.extend(self.misfit(description, &layout).map(|message| Problem {
+                key: "sub_models".into(),
+                message,
+            }));
+        }
+        problems
+    }
+
+    /// What is wrong with the capacities' shares, if anything.
+    fn wrong_shares(&self) -> Option<String> {
+        let shares: Vec<f64> = self.capacities.iter().filter_map(|capacity| capacity.share).collect();
+        let widths: BTreeSet<Width> = self.capacities.iter().map(|capacity| capacity.width).collect();
+        let sum: f64 = shares.iter().sum();
+        if self.capacities.len() > MOST_CAPACITIES {
+            Some(format!(
+                "{} are given; {MOST_CAPACITIES} are the most",
+                self.capacities.len()
+            ))
+        } else if widths.len() < self.capacities.len() {
+            Some("a width is given twice".into())
+        } else if shares.is_empty() {
+            None
+        } else if shares.len() < self.capacities.len() {
+            Some("give a `share` for each, or for none: then clients report what they have".into())
+        } else if let Some(share) = shares.iter().find(|share| share.is_nan() || **share <= 0.0) {
+            Some(format!("the share {share} is not above 0"))
+        } else if (sum - 1.0).abs() > 1e-6 {
+            Some(format!("their shares sum to {sum}, not to 1"))
+        } else {
+            None
+        }
+    }
+
+    /// What the model has against being divided like this, if anything.
+    fn misfit(&self, description: &Description, layout: &Layout) -> Option<String> {
+        if layout.groups.is_empty() {
+            let message = "the model has no width group: it keeps its inputs and its outputs, and has nothing between \
+                           them that could be thinned";
+            return Some(message.into());
+        }
+        let groups: Vec<usize> = layout.groups.iter().map(|group| group.units).collect();
+        if let Some(blocks) = self.plan.blocks() {
+            let small = layout.groups.iter().find(|group| group.units < blocks as usize);
+            if let Some(group) = small {
+                let (place, units) = (&group.place, group.units);
+                return Some(format!(
+                    "layer {place} has {units} units, too few for plan.blocks = {blocks}: a sub-model would have none of \
+                     them"
+                ));
+            }
+        }
+        let mut tried = BTreeSet::new();
+        for width in description.widths() {
+            for card in self.kinds(width) {
+                let kept: Vec<usize> = self.plan.units(&card, &groups).iter().map(Vec::len).collect();
+                if !tried.insert(kept.clone()) {
+                    continue;
+                }
+                if let Err(error) = description.model.thinned(&kept, self.scaler) {
+                    return Some(format!("at width {width}: {error}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// Cards of this width among which are all numbers of units that a sub-model can have.
+    fn kinds(&self, width: Width) -> Vec<crate::Card> {
+        let specimen = self.plan.specimen(0, 1, width);
+        let Some(blocks) = self.plan.blocks() else {
+            return vec![specimen];
+        };
+        let at_once = 1..=specimen.blocks.len() as u32;
+        let hands = at_once.flat_map(|count| (0..blocks).map(move |first| (count, first)));
+        let card = |(count, first)| crate::Card {
+            blocks: (first..first + count).map(|block| block % blocks).collect(),
+            ..specimen.clone()
+        };
+        hands.map(card).collect()
+    }
+}
+
+/// The largest width that each client can train.
+#[derive(Clone, Debug)]
+pub enum Capacities {
+    /// The same for all.
+    Alike(Width),
+    /// By number, for clients that are `client-{i}`; by a draw of their own for others.
+    Dealt {
+        /// Widths, and where the share of each ends.
+        shares: Vec<(Width, f64)>,
+        /// For each numbered client, the place of its width among the shares.
+        numbered: Vec<u8>,
+        /// From which the others draw.
+        seed: crate::Seed,
+    },
+}
+
+impl Capacities {
+    fn dealt(description: &Description, mut shares: Vec<(Width, f64)>) -> Self {
+        let mut end = 0.0;
+        for (_, share) in &mut shares {
+            end += *share;
+            *share = end;
+        }
+        let clients = description.clients;
+        let mut numbered: Vec<u8> = (0..clients)
+            .map(|at| place(&shares, (at as f64 + 0.5) / clients as f64))
+            .collect();
+        numbered.shuffle(&mut description.seed.stream(Purpose::Capacities));
+        Self::Dealt {
+            shares,
+            numbered,
+            seed: description.seed,
+        }
+    }
+
+    /// The largest width that a client can train.
+    pub fn of(&self, client: &ClientName) -> Width {
+        match self {
+            Self::Alike(width) => *width,
+            Self::Dealt { shares, numbered, seed } => {
+                let known = client.number().and_then(|number| numbered.get(number));
+                let drawn = || place(shares, seed.client_stream(Purpose::Capacities, 0, client).random());
+                shares[known.copied().unwrap_or_else(drawn) as usize].0
+            }
+        }
+    }
+}
+
+/// The place of the share that a number from 0 to 1 falls into.
+fn place(shares: &[(Width, f64)], at: f64) -> u8 {
+    let last = shares.len() - 1;
+    shares.iter().position(|(_, end)| at < *end).unwrap_or(last) as u8
+}

@@ -1,0 +1,203 @@
+//! The parts of a run's model: what a card stands for.
+
+use std::sync::Arc;
+
+use selvedge_models::{Layout, ModelDescription, ModelError, SubModel, Weights};
+
+use crate::{
+    Broadcast, Description,
+    algorithm::Vectors,
+    plan::{Card, Width},
+};
+
+/// A run's model and its plan: from them, and a card, both sides make the same sub-model.
+#[derive(Debug)]
+pub struct Parts {
+    description: Arc<Description>,
+    layout: Arc<Layout>,
+    groups: Vec<usize>,
+    whole: Arc<Part>,
+}
+
+/// What a client is to train: a model of its own, and which values of the whole model it is made of.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The sub-model, an ordinary model.
+    pub model: ModelDescription,
+    /// Its values among those of the whole.
+    pub coordinates: SubModel,
+    /// Where a client draws another width in each step, the sub-models that it draws from: parts of this part.
+    pub nested: Vec<Part>,
+}
+
+impl Parts {
+    /// The parts of the model of a run.
+    ///
+    /// # Errors
+    /// When the model is not in order.
+    pub fn of(description: &Arc<Description>) -> Result<Self, ModelError> {
+        let layout = description.model.layout()?;
+        let whole = Part {
+            model: description.model.clone(),
+            coordinates: SubModel::whole(&layout),
+            nested: Vec::new(),
+        };
+        Ok(Self {
+            description: description.clone(),
+            groups: layout.groups.iter().map(|group| group.units).collect(),
+            layout: Arc::new(layout),
+            whole: Arc::new(whole),
+        })
+    }
+
+    /// Where the values of the whole model lie.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// All of the model.
+    pub fn whole(&self) -> &Arc<Part> {
+        &self.whole
+    }
+
+    /// The units of each width group that a card keeps. Where the plan ranks units, they are ranks.
+    fn units(&self, card: &Card) -> Vec<Vec<u32>> {
+        self.description.plan().units(card, &self.groups)
+    }
+
+    /// What a card stands for. For a plan that ranks units, that is on the server's side [`ranked`](Self::ranked); a
+    /// client does not know where the values of its sub-model lie in the whole, and does not need to.
+    ///
+    /// # Errors
+    /// When the card's units are no sub-model of the model.
+    pub fn part(&self, card: &Card) -> Result<Arc<Part>, ModelError> {
+        self.with_units(card, self.units(card))
+    }
+
+    /// What a card stands for when the global model is `weights`.
+    ///
+    /// # Errors
+    /// As for [`part`](Self::part).
+    pub fn ranked(&self, card: &Card, ranking: Option<&Ranking>) -> Result<Arc<Part>, ModelError> {
+        let units = self.units(card);
+        let units = match ranking {
+            None => units,
+            Some(ranking) => ranking.units(units),
+        };
+        self.with_units(card, units)
+    }
+
+    fn with_units(&self, card: &Card, units: Vec<Vec<u32>>) -> Result<Arc<Part>, ModelError> {
+        let coordinates = SubModel::new(&self.layout, units)?;
+        if coordinates.is_whole() && !self.description.plan().draws_widths() {
+            return Ok(self.whole.clone());
+        }
+        let mut part = self.thinned(coordinates)?;
+        if self.description.plan().draws_widths() {
+            part.nested = self.nested(card, &part)?;
+        }
+        Ok(Arc::new(part))
+    }
+
+    fn thinned(&self, coordinates: SubModel) -> Result<Part, ModelError> {
+        let kept: Vec<usize> = coordinates.units.iter().map(Vec::len).collect();
+        let scaler = self
+            .description
+            .sub_models
+            .as_ref()
+            .is_some_and(|sub_models| sub_models.scaler);
+        Ok(Part {
+            model: self.description.model.thinned(&kept, scaler)?,
+            coordinates,
+            nested: Vec::new(),
+        })
+    }
+
+    /// The widths up to the card's, as parts of its part. The only width is the part itself, and no draw.
+    fn nested(&self, card: &Card, part: &Part) -> Result<Vec<Part>, ModelError> {
+        let widths = self.description.widths();
+        let smaller: Vec<Width> = widths.into_iter().filter(|width| *width <= card.width).collect();
+        if smaller.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let layout = part.model.layout()?;
+        let inner = |width| {
+            let units = self.units(&Card { width, ..card.clone() });
+            let model = self.thinned(SubModel::new(&self.layout, units.clone())?)?.model;
+            let coordinates = SubModel::new(&layout, units)?;
+            Ok(Part {
+                model,
+                coordinates,
+                nested: Vec::new(),
+            })
+        };
+        smaller.into_iter().map(inner).collect()
+    }
+}
+
+impl Part {
+    /// What is broadcast to those who train this part.
+    pub fn extract(&self, broadcast: &Arc<Broadcast>) -> Arc<Broadcast> {
+        if self.coordinates.is_whole() {
+            return broadcast.clone();
+        }
+        Arc::new(Broadcast {
+            weights: self.coordinates.extract(&broadcast.weights),
+            vectors: self.slice(&broadcast.vectors),
+        })
+    }
+
+    /// The values of an algorithm's vectors that belong to this part.
+    pub fn slice(&self, whole: &Vectors) -> Vectors {
+        let places = &self.coordinates.parameters;
+        let slice = |(name, values): (&String, &Vec<f32>)| (name.clone(), places.extract(values));
+        whole.iter().map(slice).collect()
+    }
+
+    /// Puts vectors of this part into those of the whole model; one that is new there is 0 elsewhere.
+    pub fn merge(&self, part: Vectors, whole: &mut Vectors) {
+        let places = &self.coordinates.parameters;
+        for (name, values) in part {
+            if places.is_all() {
+                whole.insert(name, values);
+                continue;
+            }
+            let into = whole.entry(name).or_insert_with(|| vec![0.0; places.of()]);
+            places.merge(&values, into);
+        }
+    }
+}
+
+/// The units of each width group, the one with the largest norm first.
+#[derive(Clone, Debug)]
+pub struct Ranking(Vec<Vec<u32>>);
+
+impl Ranking {
+    /// Ranks the units of a model by the Euclidean norm of their parameters; of equals, the first comes first.
+    pub fn of(weights: &Weights, layout: &Layout) -> Self {
+        let rank = |norms: Vec<f64>| {
+            let mut units: Vec<u32> = (0..norms.len() as u32).collect();
+            let norm = |unit: u32| norms[unit as usize];
+            units.sort_by(|&one, &other| norm(other).total_cmp(&norm(one)));
+            units
+        };
+        Self(
+            layout
+                .squares_of_units(&weights.parameters)
+                .into_iter()
+                .map(rank)
+                .collect(),
+        )
+    }
+
+    /// The units that have these ranks.
+    fn units(&self, ranks: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
+        let of_group = |(ranks, units): (Vec<u32>, &Vec<u32>)| {
+            let unit = |rank: u32| units.get(rank as usize).copied();
+            let mut kept: Vec<u32> = ranks.into_iter().filter_map(unit).collect();
+            kept.sort_unstable();
+            kept
+        };
+        ranks.into_iter().zip(&self.0).map(of_group).collect()
+    }
+}

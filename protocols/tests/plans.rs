@@ -1,0 +1,249 @@
+//! Plans: which units each client trains, and how often each unit is trained.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use selvedge_protocols::{
+    Card, ClientName, Width,
+    plan::{Dealer, Plan, Seat},
+    plans::{Dealing, Magnitude, Ordered, Pairing, Partitioned, PlanDescription, Random, Rolling, Static},
+};
+
+fn seats(clients: impl IntoIterator<Item = usize>, width: f64) -> Vec<Seat> {
+    let seat = |client| Seat {
+        client: ClientName::numbered(client),
+        width: Width(width),
+    };
+    clients.into_iter().map(seat).collect()
+}
+
+fn partitioned(blocks: u32, dealing: Dealing) -> Partitioned {
+    Partitioned {
+        blocks,
+        dealing,
+        pairing: Pairing::Redrawn,
+    }
+}
+
+fn card(width: f64, version: u32, blocks: &[u32]) -> Card {
+    Card {
+        seed: 7,
+        version,
+        width: Width(width),
+        blocks: blocks.to_vec(),
+    }
+}
+
+#[test]
+fn static_and_ordered_keep_the_first_units() {
+    for plan in [&Static {} as &dyn Plan, &Ordered {}] {
+        assert_eq!(plan.units(&card(0.5, 9, &[]), &[4, 3]), [vec![0, 1], vec![0, 1]]);
+        assert_eq!(plan.units(&card(0.01, 9, &[]), &[4, 3]), [vec![0], vec![0]]);
+    }
+}
+
+#[test]
+fn rolling_moves_its_window_on_by_one_unit_each_round_and_around_the_end() {
+    let units = |round| Rolling {}.units(&card(0.5, round, &[]), &[4, 3]);
+    assert_eq!(units(1), [vec![0, 1], vec![0, 1]]);
+    assert_eq!(units(2), [vec![1, 2], vec![1, 2]]);
+    assert_eq!(units(3), [vec![2, 3], vec![0, 2]]);
+    assert_eq!(units(4), [vec![0, 3], vec![0, 1]]);
+}
+
+#[test]
+fn random_draws_other_units_for_other_clients_and_rounds() {
+    let units = |round, draw| Random {}.units(&card(0.25, round, &[draw]), &[100]);
+    assert_eq!(units(1, 0), units(1, 0));
+    assert_ne!(units(1, 0), units(1, 1));
+    assert_ne!(units(1, 0), units(2, 0));
+    assert_eq!(units(3, 1)[0].len(), 25);
+}
+
+#[test]
+fn a_fixed_pairing_is_the_same_in_every_pass_and_a_redrawn_one_is_not() {
+    let units = |pairing, pass| {
+        let plan = Partitioned {
+            pairing,
+            ..partitioned(4, Dealing::Deck)
+        };
+        plan.units(&card(0.25, pass, &[1]), &[40, 40])
+    };
+    assert_eq!(units(Pairing::Fixed, 1), units(Pairing::Fixed, 2));
+    assert!((2..6).any(|pass| units(Pairing::Redrawn, 1) != units(Pairing::Redrawn, pass)));
+}
+
+#[test]
+fn a_latin_square_covers_all_blocks_in_every_round_of_its_clients() {
+    let mut dealer = partitioned(4, Dealing::LatinSquare).dealer();
+    for round in 1..9 {
+        let cards = dealer.deal(7, round, &seats(0..8, 0.25));
+        let mut blocks: Vec<u32> = cards.iter().flat_map(|card| card.blocks.clone()).collect();
+        blocks.sort_unstable();
+        assert_eq!(blocks, [0, 0, 1, 1, 2, 2, 3, 3]);
+        dealer.settle(&[true; 8]);
+    }
+}
+
+#[test]
+fn the_same_block_for_all_goes_on_only_when_the_model_has_moved() {
+    let mut dealer = partitioned(3, Dealing::SameForAll).dealer();
+    let mut deal = |moved: bool| {
+        let cards = dealer.deal(7, 1, &seats(0..2, 1.0 / 3.0));
+        assert_eq!(cards[0], cards[1]);
+        dealer.settle(&[moved, false]);
+        cards[0].blocks[0]
+    };
+    let first = deal(false);
+    assert_eq!(deal(true), first);
+    let (second, third) = (deal(true), deal(true));
+    let mut blocks = [first, second, third];
+    blocks.sort_unstable();
+    assert_eq!(blocks, [0, 1, 2]);
+}
+
+#[test]
+fn hands_of_several_blocks_never_repeat_one() {
+    for dealing in [
+        Dealing::Deck,
+        Dealing::LatinSquare,
+        Dealing::SameForAll,
+        Dealing::WithReplacement,
+    ] {
+        let mut dealer = partitioned(4, dealing).dealer();
+        for round in 1..20 {
+            for card in dealer.deal(7, round, &seats(0..5, 0.75)) {
+                let mut blocks = card.blocks.clone();
+                blocks.sort_unstable();
+                blocks.dedup();
+                assert_eq!(blocks.len(), card.blocks.len(), "{dealing:?}");
+                assert!((1..=3).contains(&blocks.len()));
+            }
+            dealer.settle(&[true; 5]);
+        }
+    }
+}
+
+/// Every plan at full width.
+fn at_full_width() -> Vec<PlanDescription> {
+    let mut plans = vec![
+        PlanDescription::Full(Default::default()),
+        PlanDescription::Static(Static {}),
+        PlanDescription::Ordered(Ordered {}),
+        PlanDescription::Rolling(Rolling {}),
+        PlanDescription::Random(Random {}),
+        PlanDescription::Magnitude(Magnitude {}),
+    ];
+    for dealing in [
+        Dealing::Deck,
+        Dealing::LatinSquare,
+        Dealing::SameForAll,
+        Dealing::WithReplacement,
+    ] {
+        plans.push(PlanDescription::Partitioned(partitioned(4, dealing)));
+    }
+    plans
+}
+
+#[test]
+fn at_full_width_every_plan_keeps_every_unit() {
+    let all: Vec<Vec<u32>> = vec![(0..9).collect(), (0..4).collect()];
+    for plan in at_full_width() {
+        let mut dealer = plan.dealer();
+        for round in 1..6 {
+            for card in dealer.deal(7, round, &seats(0..3, 1.0)) {
+                assert_eq!(plan.units(&card, &[9, 4]), all, "{plan:?}");
+            }
+            dealer.settle(&[true, false, true]);
+        }
+    }
+}
+
+/// Runs rounds in which clients fail, and counts how often each unit was trained by cards of each pass.
+struct Tally {
+    plan: Partitioned,
+    dealer: Box<dyn Dealer>,
+    /// `[pass][group][unit]`.
+    counts: Vec<Vec<Vec<u32>>>,
+}
+
+const GROUPS: [usize; 3] = [12, 7, 5];
+
+impl Tally {
+    fn new(blocks: u32, dealing: Dealing) -> Self {
+        let plan = partitioned(blocks, dealing);
+        Self {
+            dealer: plan.dealer(),
+            plan,
+            counts: vec![],
+        }
+    }
+
+    fn round(&mut self, round: u32, seats: &[Seat], fails: impl FnMut() -> bool) {
+        let cards = self.dealer.deal(7, round, seats);
+        let mut fails = fails;
+        let trained: Vec<bool> = cards.iter().map(|_| !fails()).collect();
+        for (card, _) in cards.iter().zip(&trained).filter(|(_, trained)| **trained) {
+            let pass = card.version as usize;
+            let empty = GROUPS.map(|units| vec![0; units]).to_vec();
+            self.counts.resize(self.counts.len().max(pass + 1), empty);
+            for (counts, units) in self.counts[pass].iter_mut().zip(self.plan.units(card, &GROUPS)) {
+                units.into_iter().for_each(|unit| counts[unit as usize] += 1);
+            }
+        }
+        self.dealer.settle(&trained);
+    }
+
+    /// How often all units were trained in a pass, if all equally often.
+    fn times(&self, pass: usize) -> Option<u32> {
+        let counts = self.counts.get(pass)?;
+        let first = counts[0][0];
+        counts.iter().flatten().all(|count| *count == first).then_some(first)
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_deck_trains_every_unit_once_in_each_pass_though_a_third_of_the_clients_fail(
+        blocks in 1u32..6,
+        cohort in 1usize..9,
+        at_once in 1u32..3,
+        failures in prop::collection::vec(0u8..3, 900),
+    ) {
+        let mut tally = Tally::new(blocks, Dealing::Deck);
+        let mut failures = failures.into_iter();
+        let width = f64::from(at_once.min(blocks)) / f64::from(blocks);
+        for round in 1..40 {
+            tally.round(round, &seats(0..cohort, width), || failures.next() == Some(0));
+        }
+        // Nobody fails any more: what is owed is trained, and the passes that were opened are completed.
+        for round in 40..60 {
+            tally.round(round, &seats(0..cohort, width), || false);
+        }
+        let passes = tally.counts.len() - 1;
+        prop_assert!(passes > 2);
+        for pass in 1..passes {
+            prop_assert_eq!(tally.times(pass), Some(1), "pass {} of {}", pass, passes);
+        }
+    }
+
+    #[test]
+    fn a_latin_square_trains_every_unit_equally_often_in_each_pass_though_a_third_of_the_clients_fail(
+        blocks in 1u32..6,
+        cohort in 1usize..9,
+        at_once in 1u32..3,
+        failures in prop::collection::vec(0u8..3, 600),
+    ) {
+        let mut tally = Tally::new(blocks, Dealing::LatinSquare);
+        let mut failures = failures.into_iter();
+        let width = f64::from(at_once.min(blocks)) / f64::from(blocks);
+        for round in 1..60 {
+            tally.round(round, &seats(0..cohort, width), || failures.next() == Some(0));
+        }
+        // A pass is over when everybody has been through it: each client trains each block once.
+        let over = |pass: &usize| tally.times(*pass) == Some(cohort as u32);
+        let passes = (1..tally.counts.len()).take_while(over).count();
+        prop_assert!(passes >= 4, "{passes} passes");
+        let later = (passes + 1..tally.counts.len()).filter(|pass| over(pass)).count();
+        prop_assert_eq!(later, 0, "a pass is complete before one that came earlier");
+    }
+}
