@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use selvedge_protocols::{ClientName, Description, Rejection, Width, message::Evaluation};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::Trial;
+
 /// A line of `rounds.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundRecord {
@@ -32,6 +34,12 @@ pub struct RoundRecord {
     pub test_loss: Option<f64>,
     /// The accuracy on the coordinator's test set.
     pub test_accuracy: Option<f64>,
+    /// The mean loss of the new model on training examples, where a simulation evaluates that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training_loss: Option<f64>,
+    /// The accuracy of the new model on training examples, where a simulation evaluates that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training_accuracy: Option<f64>,
     /// The accuracy on the clients' held-out examples, pooled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients_accuracy: Option<f64>,
@@ -143,12 +151,13 @@ impl RoundRecord {
         &mut self.widths[at]
     }
 
-    /// Notes the evaluation of the whole model, or of a sub-model of a width.
-    pub(crate) fn test(&mut self, width: Option<Width>, evaluation: &Evaluation) {
+    /// Notes an evaluation of the coordinator's own.
+    pub(crate) fn test(&mut self, trial: Trial, evaluation: &Evaluation) {
         let (loss, accuracy) = (evaluation.mean_loss(), evaluation.accuracy());
-        match width {
-            None => (self.test_loss, self.test_accuracy) = (loss, accuracy),
-            Some(width) => {
+        match trial {
+            Trial::Whole => (self.test_loss, self.test_accuracy) = (loss, accuracy),
+            Trial::OnTraining => (self.training_loss, self.training_accuracy) = (loss, accuracy),
+            Trial::SubModel(width) => {
                 let noted = self.noted(width);
                 (noted.test_loss, noted.test_accuracy) = (loss, accuracy);
             }

@@ -5,7 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use selvedge_coordinator::{Action, Engine, Event, Outcome, Roster, RoundRecord, engine::Inspector};
+use selvedge_coordinator::{
+    Action, Engine, Event, Outcome, Roster, RoundRecord,
+    engine::{Inspector, Trial},
+};
 use selvedge_models::Weights;
 use selvedge_protocols::{
     ClientName, Description, Parts, Rejection,
@@ -153,7 +156,7 @@ impl Run {
         let round = self.tests.pop().unwrap();
         self.event(Event::Tested {
             round,
-            width: None,
+            trial: Trial::Whole,
             evaluation: Ok(Some(Evaluation {
                 examples: 4,
                 correct: 3,
@@ -693,7 +696,7 @@ fn test_examples_that_cannot_be_evaluated_cost_the_evaluation_not_the_run() {
     }
     run.event(Event::Tested {
         round: 1,
-        width: None,
+        trial: Trial::Whole,
         evaluation: Err("token 40 is beyond the vocabulary".into()),
     });
     assert_eq!((run.outcome, run.parameter()), (Some(Outcome::Completed), 4.0));

@@ -8,9 +8,9 @@ use crate::{algorithm::LocalError, message::Evaluation};
 
 /// Examples in one forward pass: few enough for what lies between two layers to stay in a cache.
 const BATCH: usize = 20;
-/// Test examples that are evaluated as one. Fixed: sums are taken within chunks and then over chunks, in order, so that
+/// Examples that the coordinator evaluates as one. Fixed: sums are taken within chunks and then over chunks, in order, so that
 /// they do not depend on how many threads share the work.
-const TEST_CHUNK: usize = 500;
+pub const TEST_CHUNK: usize = 500;
 
 /// A batch of examples, as a network takes them.
 #[derive(Default)]
@@ -69,15 +69,7 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-/// How many chunks a test set is evaluated in.
-pub fn test_chunks(dataset: &Dataset) -> usize {
-    dataset.len().div_ceil(TEST_CHUNK)
-}
-
-/// The examples of one chunk of a test set, as indices.
-pub fn test_chunk(dataset: &Dataset, chunk: usize) -> Vec<u32> {
-    let start = chunk * TEST_CHUNK;
-    (start..dataset.len().min(start + TEST_CHUNK))
-        .map(|index| index as u32)
-        .collect()
+/// All examples of a data set, as indices.
+pub fn all_examples(dataset: &Dataset) -> Vec<u32> {
+    (0..dataset.len() as u32).collect()
 }

@@ -7,10 +7,10 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select};
-use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress};
+use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, engine::Trial};
 use selvedge_protocols::{
-    ClientName, Rejection, ServerState, Vectors, Width,
-    evaluation::test_chunks,
+    ClientName, Rejection, ServerState, Vectors,
+    evaluation::TEST_CHUNK,
     message::{Evaluation, Task},
     sections::packed_bytes,
     update::SealedUpdate,
@@ -56,9 +56,8 @@ pub(crate) struct Driver<'a> {
     proposed: BTreeMap<ClientName, Vectors>,
     /// What each client keeps from round to round.
     kept: BTreeMap<ClientName, Vectors>,
-    /// For each model that is tested in this round (the whole, and sub-models by width), the test set's chunks as far as
-    /// they are evaluated.
-    tested: BTreeMap<Option<Width>, Vec<Option<Result<Evaluation, String>>>>,
+    /// For each trial of this round, the chunks of its examples as far as they are evaluated.
+    tested: BTreeMap<Trial, Vec<Option<Result<Evaluation, String>>>>,
     asked: usize,
     answered: usize,
 }
@@ -167,24 +166,32 @@ impl<'a> Driver<'a> {
                     self.kept.insert(client, kept);
                 }
             }
-            Action::Test { round, card, model } => {
-                let width = card.as_ref().map(|card| card.width);
-                let chunks = self.simulation.test.map_or(0, test_chunks);
-                if chunks == 0 {
+            Action::Test {
+                round,
+                trial,
+                card,
+                model,
+            } => {
+                let examples = self.simulation.trial_examples(trial);
+                let chunks: Vec<_> = examples.chunks(TEST_CHUNK).map(<[u32]>::to_vec).collect();
+                if chunks.is_empty() {
                     events.push_back(Event::Tested {
                         round,
-                        width,
+                        trial,
                         evaluation: Ok(None),
                     });
                 }
-                self.tested.insert(width, vec![None; chunks]);
-                let job = |chunk| Job::Test {
-                    round,
-                    card: card.clone(),
-                    chunk,
-                    model: model.clone(),
-                };
-                (0..chunks).for_each(|chunk| self.push(job(chunk)));
+                self.tested.insert(trial, vec![None; chunks.len()]);
+                for (chunk, indices) in chunks.into_iter().enumerate() {
+                    self.push(Job::Test {
+                        round,
+                        trial,
+                        card: card.clone(),
+                        chunk,
+                        indices,
+                        model: model.clone(),
+                    });
+                }
             }
             Action::Record(mut record) => {
                 (self.asked, self.answered) = (0, 0);
@@ -295,28 +302,28 @@ impl<'a> Driver<'a> {
             }
             Done::Tested {
                 round,
-                width,
+                trial,
                 chunk,
                 result,
             } => {
                 self.outstanding -= 1;
-                let done = self.tested.get_mut(&width).and_then(|chunks| chunks.get_mut(chunk));
+                let done = self.tested.get_mut(&trial).and_then(|chunks| chunks.get_mut(chunk));
                 if let Some(done) = done {
                     *done = Some(result.map_err(|error| error.to_string()));
                 }
-                self.test_result(width).map(|evaluation| Event::Tested {
+                self.test_result(trial).map(|evaluation| Event::Tested {
                     round,
-                    width,
+                    trial,
                     evaluation,
                 })
             }
         })
     }
 
-    /// What a model's chunks of the test set come to, once all of them are evaluated.
-    fn test_result(&self, width: Option<Width>) -> Option<Result<Option<Evaluation>, String>> {
+    /// What the chunks of a trial come to, once all of them are evaluated.
+    fn test_result(&self, trial: Trial) -> Option<Result<Option<Evaluation>, String>> {
         let mut sum = Evaluation::default();
-        for chunk in self.tested.get(&width)? {
+        for chunk in self.tested.get(&trial)? {
             match chunk.as_ref()? {
                 Ok(chunk) => sum.add(*chunk),
                 Err(reason) => return Some(Err(reason.clone())),

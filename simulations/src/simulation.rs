@@ -13,11 +13,13 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
-use selvedge_coordinator::{Engine, Observer, Outcome, Roster};
+use selvedge_coordinator::{Engine, Observer, Outcome, Roster, engine::Trial};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Description, LocalError, Parts, Purpose, ServerState, evaluation::test_chunks, sections::packed_bytes,
+    Description, LocalError, Parts, Purpose, ServerState,
+    evaluation::{TEST_CHUNK, all_examples},
+    sections::packed_bytes,
     update::expected_sections,
 };
 
@@ -66,6 +68,28 @@ pub enum SimulationError {
 }
 
 impl Simulation<'_> {
+    /// The data set of a trial, if there is one.
+    pub(crate) fn evaluated_on(&self, trial: Trial) -> Option<&Dataset> {
+        match trial {
+            Trial::Whole | Trial::SubModel(_) => self.test,
+            Trial::OnTraining => Some(self.train),
+        }
+    }
+
+    /// The examples of a trial.
+    pub(crate) fn trial_examples(&self, trial: Trial) -> Vec<u32> {
+        match trial {
+            Trial::Whole | Trial::SubModel(_) => self.test.map_or_else(Vec::new, all_examples),
+            Trial::OnTraining => {
+                let shares = (0..self.shares.clients()).flat_map(|client| self.shares.client(client));
+                shares
+                    .copied()
+                    .take(self.description.evaluation.training_examples)
+                    .collect()
+            }
+        }
+    }
+
     /// Runs the federation from its first weights, and gives the final state and how the run ended.
     ///
     /// # Errors
@@ -73,7 +97,9 @@ impl Simulation<'_> {
     pub fn run(&self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
         let description = &self.description;
         // There are never more jobs at a time than that.
-        let jobs = description.cohort_size().max(self.test.map_or(0, test_chunks));
+        let jobs = description
+            .cohort_size()
+            .max(self.test.map_or(0, |test| test.len().div_ceil(TEST_CHUNK)));
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
         let parts = Parts::of(description).map_err(LocalError::from)?;

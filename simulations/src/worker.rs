@@ -7,11 +7,9 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use selvedge_client::{Examples, Trainer};
-use selvedge_coordinator::GlobalModel;
+use selvedge_coordinator::{GlobalModel, engine::Trial};
 use selvedge_data::Partition;
-use selvedge_protocols::{
-    Card, ClientName, LocalError, Vectors, Width, evaluation::test_chunk, message::Evaluation, update::SealedUpdate,
-};
+use selvedge_protocols::{Card, ClientName, LocalError, Vectors, message::Evaluation, update::SealedUpdate};
 
 use crate::Simulation;
 
@@ -33,12 +31,14 @@ pub(crate) enum Job {
         card: Card,
         model: Arc<GlobalModel>,
     },
-    /// Evaluate on one chunk of the coordinator's test set.
+    /// Evaluate on one chunk of the examples of a trial.
     Test {
         round: u32,
+        trial: Trial,
         /// Which sub-model, `None` for the whole model.
         card: Option<Card>,
         chunk: usize,
+        indices: Vec<u32>,
         model: Arc<GlobalModel>,
     },
 }
@@ -54,7 +54,7 @@ impl Job {
                 training.steps.map_or(examples, of_steps)
             }
             Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
-            Self::Test { chunk, .. } => simulation.test.map_or(0, |dataset| test_chunk(dataset, *chunk).len()),
+            Self::Test { indices, .. } => indices.len(),
         }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) enum Done {
     },
     Tested {
         round: u32,
-        width: Option<Width>,
+        trial: Trial,
         chunk: usize,
         result: Result<Evaluation, LocalError>,
     },
@@ -132,17 +132,21 @@ impl Worker<'_> {
             }
             Job::Test {
                 round,
+                trial,
                 card,
                 chunk,
+                indices,
                 model,
             } => {
-                let result = simulation.test.map_or(Ok(Evaluation::default()), |dataset| {
-                    let indices = &test_chunk(dataset, chunk);
-                    self.evaluate(&model, card.as_ref(), Examples { dataset, indices })
-                });
+                let result = simulation
+                    .evaluated_on(trial)
+                    .map_or(Ok(Evaluation::default()), |dataset| {
+                        let indices = &indices;
+                        self.evaluate(&model, card.as_ref(), Examples { dataset, indices })
+                    });
                 Done::Tested {
                     round,
-                    width: card.map(|card| card.width),
+                    trial,
                     chunk,
                     result,
                 }

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use selvedge_protocols::{
-    Card, ClientName, Rejection, Width,
+    Card, ClientName, Rejection,
     message::{Evaluation, Task},
 };
 
 use super::{
-    Action, GlobalModel, Opened,
+    Action, GlobalModel, Opened, Trial,
     cohort::{Cohort, Status},
     hands::Hands,
     training::Closed,
@@ -25,17 +25,17 @@ pub(super) struct Evaluating {
     trained: Cohort<Opened>,
     started: Duration,
     pooled: Evaluation,
-    /// The models that the coordinator itself is yet to evaluate: the whole, and sub-models by their widths.
-    untested: Vec<Option<Width>>,
+    /// What the coordinator itself is yet to evaluate.
+    untested: Vec<Trial>,
 }
 
 impl Evaluating {
-    /// Asks for what is due: the coordinator's own evaluation, if there is any, of the whole model and of a specimen of
-    /// each width; and that of the cohort's members, if any, each of its own part.
+    /// Asks for what is due: the coordinator's own trials, and the evaluation of the cohort's members, each of its own
+    /// part.
     pub(super) fn open(
         closed: Closed,
         cohort: Cohort<Evaluation>,
-        specimens: Option<Vec<Card>>,
+        trials: Vec<(Trial, Option<Card>)>,
         model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
@@ -48,13 +48,15 @@ impl Evaluating {
             hands.count_down(at, &mut record);
         }
         let mut untested = Vec::new();
-        let cards = specimens
-            .into_iter()
-            .flat_map(|cards| std::iter::once(None).chain(cards.into_iter().map(Some)));
-        for card in cards {
-            untested.push(card.as_ref().map(|card| card.width));
+        for (trial, card) in trials {
+            untested.push(trial);
             let model = model.clone();
-            actions.push(Action::Test { round, card, model });
+            actions.push(Action::Test {
+                round,
+                trial,
+                card,
+                model,
+            });
         }
         Self {
             cohort,
@@ -77,18 +79,16 @@ impl Evaluating {
         )
     }
 
-    /// The coordinator has evaluated the model, or a sub-model.
-    pub(super) fn tested(&mut self, round: u32, width: Option<Width>, evaluation: Result<Option<Evaluation>, String>) {
+    /// The coordinator has evaluated something.
+    pub(super) fn tested(&mut self, round: u32, trial: Trial, evaluation: Result<Option<Evaluation>, String>) {
         if round != self.record.round {
             return;
         }
-        self.untested.retain(|untested| *untested != width);
+        self.untested.retain(|untested| *untested != trial);
         match evaluation {
-            Ok(Some(evaluation)) => self.record.test(width, &evaluation),
+            Ok(Some(evaluation)) => self.record.test(trial, &evaluation),
             Ok(None) => {}
-            Err(reason) => self
-                .record
-                .remark(format!("the test examples cannot be evaluated: {reason}")),
+            Err(reason) => self.record.remark(format!("the model cannot be evaluated: {reason}")),
         }
     }
 

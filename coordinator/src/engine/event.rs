@@ -70,12 +70,12 @@ pub enum Event {
         /// The result.
         evaluation: Evaluation,
     },
-    /// The model was evaluated on the coordinator's test set.
+    /// The coordinator's own evaluation.
     Tested {
         /// The round.
         round: u32,
-        /// The width of the sub-model, `None` for the whole model.
-        width: Option<Width>,
+        /// What was evaluated.
+        trial: Trial,
         /// The result, `None` when there is no test set; or why there is none.
         evaluation: Result<Option<Evaluation>, String>,
     },
@@ -83,6 +83,17 @@ pub enum Event {
     Tick,
     /// The operator wants the run to end.
     Stop,
+}
+
+/// What the coordinator itself evaluates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trial {
+    /// The whole model on the test set.
+    Whole,
+    /// A sub-model of this width on the test set.
+    SubModel(Width),
+    /// The whole model on training examples: only a simulation has any.
+    OnTraining,
 }
 
 /// What is to be done.
@@ -121,10 +132,12 @@ pub enum Action {
         /// Whether it was taken in.
         verdict: Result<(), Rejection>,
     },
-    /// Evaluate the model, or a sub-model, on the test set and report [`Event::Tested`].
+    /// Evaluate the model, or a sub-model, and report [`Event::Tested`].
     Test {
         /// The round.
         round: u32,
+        /// What is evaluated.
+        trial: Trial,
         /// Which sub-model, `None` for the whole model.
         card: Option<Card>,
         /// The model.

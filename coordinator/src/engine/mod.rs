@@ -14,7 +14,7 @@ mod roster;
 mod training;
 mod units;
 
-pub use event::{Action, Event, Outcome};
+pub use event::{Action, Event, Outcome, Trial};
 pub use global_model::GlobalModel;
 pub use inspector::{Inspector, Opened};
 pub use roster::Roster;
@@ -193,11 +193,11 @@ impl Engine {
             }
             Event::Tested {
                 round,
-                width,
+                trial,
                 evaluation,
             } => {
                 if let Phase::Evaluating(evaluating) = &mut self.phase {
-                    evaluating.tested(round, width, evaluation);
+                    evaluating.tested(round, trial, evaluation);
                 }
             }
             Event::Tick => {}
@@ -325,15 +325,20 @@ impl Engine {
         Arc::new(model)
     }
 
-    /// A sub-model of each width in use, to be evaluated.
-    fn specimens(&self) -> Vec<Card> {
+    /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
+    fn trials(&self) -> Vec<(Trial, Option<Card>)> {
         let description = &self.description;
         let (seed, round) = (description.seed.0, self.round);
-        let specimen = |width| description.plan().specimen(seed, round, width);
-        match &description.sub_models {
-            Some(_) => description.widths().into_iter().map(specimen).collect(),
-            None => Vec::new(),
+        let mut trials = vec![(Trial::Whole, None)];
+        if description.evaluation.training_examples > 0 {
+            trials.push((Trial::OnTraining, None));
         }
+        if description.sub_models.is_some() {
+            let specimen = |width| description.plan().specimen(seed, round, width);
+            let sub_model = |width| (Trial::SubModel(width), Some(specimen(width)));
+            trials.extend(description.widths().into_iter().map(sub_model));
+        }
+        trials
     }
 
     /// Moves the model by what the updates came to, and has it evaluated by those who are there.
@@ -365,8 +370,8 @@ impl Engine {
             vectors: Vectors::new(),
         };
         let cohort = Cohort::new(names, now, self.allowed());
-        let specimens = is_due.then(|| self.specimens());
-        Evaluating::open(closed, cohort, specimens, self.model(broadcast), actions)
+        let trials = if is_due { self.trials() } else { Vec::new() };
+        Evaluating::open(closed, cohort, trials, self.model(broadcast), actions)
     }
 
     /// Moves the model, unless there is nothing to move it by or it would not be finite any more.
@@ -403,7 +408,7 @@ impl Engine {
     fn record(&self, evaluating: Evaluating, now: Duration) -> Action {
         let mut record = evaluating.close(now);
         if !self.description.training.loss.has_accuracy() {
-            (record.test_accuracy, record.clients_accuracy) = (None, None);
+            (record.test_accuracy, record.clients_accuracy, record.training_accuracy) = (None, None, None);
             record.widths.iter_mut().for_each(|width| width.test_accuracy = None);
         }
         Action::Record(record)

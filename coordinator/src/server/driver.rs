@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     Action, Engine, Event, Observer, Outcome, Progress,
-    engine::{GlobalModel, Inspector},
+    engine::{GlobalModel, Inspector, Trial},
 };
 
 /// What was done beside the driver.
@@ -45,7 +45,7 @@ enum Done {
     },
     Tested {
         round: u32,
-        width: Option<Width>,
+        trial: Trial,
         result: Result<Evaluation, LocalError>,
     },
 }
@@ -284,9 +284,9 @@ impl Driver {
                     self.partials.insert(client, partial);
                 }
             }
-            Done::Tested { round, width, result } => self.events.push_back(Event::Tested {
+            Done::Tested { round, trial, result } => self.events.push_back(Event::Tested {
                 round,
-                width,
+                trial,
                 evaluation: result.map(Some).map_err(|error| error.to_string()),
             }),
         }
@@ -317,7 +317,12 @@ impl Driver {
                 };
                 self.tell(&client, message, observe);
             }
-            Action::Test { round, card, model } => self.test(round, card.as_ref(), &model)?,
+            Action::Test {
+                round,
+                trial,
+                card,
+                model,
+            } => self.test(round, trial, card.as_ref(), &model)?,
             Action::Record(record) => {
                 // What is still under way belongs to a round that is over.
                 self.done.abort_all();
@@ -395,12 +400,12 @@ impl Driver {
         });
     }
 
-    fn test(&mut self, round: u32, card: Option<&Card>, model: &GlobalModel) -> Result<(), ServerError> {
-        let width = card.map(|card| card.width);
-        let Some(dataset) = self.test.clone() else {
+    fn test(&mut self, round: u32, trial: Trial, card: Option<&Card>, model: &GlobalModel) -> Result<(), ServerError> {
+        // Training examples are with the clients.
+        let Some(dataset) = self.test.clone().filter(|_| trial != Trial::OnTraining) else {
             self.events.push_back(Event::Tested {
                 round,
-                width,
+                trial,
                 evaluation: Ok(None),
             });
             return Ok(());
@@ -410,7 +415,7 @@ impl Driver {
         let description = self.description.clone();
         self.done.spawn_blocking(move || Done::Tested {
             round,
-            width,
+            trial,
             result: evaluation::test(&description, &part, &broadcast, &dataset),
         });
         Ok(())

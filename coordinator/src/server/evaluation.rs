@@ -11,7 +11,7 @@ use selvedge_data::Dataset;
 use selvedge_models::Network;
 use selvedge_protocols::{
     Broadcast, Description, LocalError, Part,
-    evaluation::{evaluate, test_chunk, test_chunks},
+    evaluation::{TEST_CHUNK, all_examples, evaluate},
     message::Evaluation,
 };
 
@@ -22,7 +22,8 @@ pub(super) fn test(
     broadcast: &Broadcast,
     dataset: &Dataset,
 ) -> Result<Evaluation, LocalError> {
-    let chunks = test_chunks(dataset);
+    let examples = all_examples(dataset);
+    let chunks: Vec<_> = examples.chunks(TEST_CHUNK).collect();
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
     let work = || {
@@ -31,16 +32,15 @@ pub(super) fn test(
         let mut evaluated = Vec::new();
         loop {
             let chunk = next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= chunks {
+            let Some(examples) = chunks.get(chunk) else {
                 return Ok::<_, LocalError>(evaluated);
-            }
-            let examples = test_chunk(dataset, chunk);
+            };
             let loss = description.training.loss;
-            evaluated.push((chunk, evaluate(&mut network, loss, dataset, &examples)?));
+            evaluated.push((chunk, evaluate(&mut network, loss, dataset, examples)?));
         }
     };
     let mut evaluated = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.min(chunks)).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..threads.min(chunks.len())).map(|_| scope.spawn(work)).collect();
         let mut evaluated = Vec::new();
         for thread in threads {
             match thread.join() {

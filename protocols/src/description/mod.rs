@@ -140,6 +140,9 @@ pub struct EvaluationDescription {
     pub by_clients: bool,
     /// The share of each client's examples that is held out of training, in [0, 1). Default 0.
     pub holdout: f64,
+    /// Of a simulation, how many training examples the new model is evaluated on too, for the gap between training and
+    /// test: the first clients' first. Default 0.
+    pub training_examples: usize,
 }
 
 impl Default for EvaluationDescription {
@@ -148,6 +151,7 @@ impl Default for EvaluationDescription {
             every: 1,
             by_clients: false,
             holdout: 0.0,
+            training_examples: 0,
         }
     }
 }
