@@ -306,3 +306,149 @@ fn a_coordinator_without_certificates_is_told_how_to_make_them() {
         &["coordinator.pem"],
     );
 }
+
+/// A model with something to thin: hidden units, attention heads, a group norm.
+const THINNABLE: &str = "model={ input = [1, 2, 2], layers = [
+    { kind = 'conv2d', channels = 6, kernel = 1 },
+    { kind = 'group-norm', groups = 2 },
+    { kind = 'flatten' },
+    { kind = 'dense', units = 8 },
+    { kind = 'dense', units = 2 },
+] }";
+
+#[test]
+fn sub_models_that_cannot_be_are_named() {
+    let refused = |set: &[&str], parts: &[&str]| {
+        let parts = [&["sub_models"], parts].concat();
+        with_keys(&[&[THINNABLE], set].concat(), "E-RUN-RANGE", &parts);
+    };
+    let quarter = "sub_models.capacities=[{ width = 0.25, share = 1.0 }]";
+    refused(
+        &["sub_models.plan.kind=static"],
+        &["capacities", "how much of the model"],
+    );
+    refused(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.0, share = 1.0 }]",
+        ],
+        &["capacities[0].width", "above 0"],
+    );
+    refused(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = nan, share = 1.0 }]",
+        ],
+        &["capacities[0].width"],
+    );
+    refused(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.5, share = 0.5 }, { width = 1.0, share = 0.4 }]",
+        ],
+        &["capacities", "sum to 0.9, not to 1"],
+    );
+    refused(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.5, share = 0.5 }, { width = 1.0 }]",
+        ],
+        &["capacities", "for none"],
+    );
+    refused(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.5, share = 0.5 }, { width = 0.5, share = 0.5 }]",
+        ],
+        &["given twice"],
+    );
+    // Of six channels a sixth is one, which makes no two groups.
+    refused(
+        &[
+            "sub_models.plan.kind=rolling",
+            "sub_models.capacities=[{ width = 0.16, share = 1.0 }]",
+        ],
+        &["at width 0.16", "layer 1 (group-norm)", "`groups` is 2", "1 channels"],
+    );
+    refused(
+        &["sub_models.plan={ kind = 'partitioned', blocks = 7 }"],
+        &["layer 0 has 6 units", "plan.blocks = 7"],
+    );
+    refused(
+        &["sub_models.plan={ kind = 'partitioned', blocks = 0 }"],
+        &["plan.blocks", "from 1 to 256"],
+    );
+    refused(
+        &["sub_models.plan={ kind = 'partitioned', blocks = 3 }", quarter],
+        &["capacities[0].width", "not a whole number"],
+    );
+    refused(
+        &["sub_models.plan.kind=full", quarter],
+        &["capacities", "everybody trains the whole model"],
+    );
+    refused(
+        &["sub_models.plan.kind=static", quarter, "sub_models.radius=0.0"],
+        &["radius", "above 0"],
+    );
+    refused(
+        &["sub_models.plan.kind=magnitude", quarter, "algorithm.kind=scaffold"],
+        &["plan", "only the server knows"],
+    );
+    with_keys(
+        &[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.5, share = 1.0 }]",
+        ],
+        "E-RUN-RANGE",
+        &["sub_models", "no width group"],
+    );
+    with_keys(
+        &[
+            "model={ input = [1, 2, 2], layers = [{ kind = 'conv2d', channels = 8, kernel = 1 }, { kind = 'batch-norm' }, { kind = 'flatten' }, { kind = 'dense', units = 2 }] }",
+            "sub_models.plan.kind=static",
+            quarter,
+            "sub_models.scaler=true",
+        ],
+        "E-RUN-RANGE",
+        &["sub_models", "set batch_norm = \"static\""],
+    );
+    with_key(
+        "sub_models.plan.kind=rollin",
+        "E-RUN-KEY",
+        &["sub_models.plan", "did you mean `rolling`?"],
+    );
+}
+
+#[test]
+fn heads_that_cannot_be_shared_out_are_named() {
+    let folder = TempDir::new().unwrap();
+    let description = r#"
+        rounds = 1
+        clients = 2
+        data = { source = "csv", train = "none.csv", label = "y" }
+        training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+        [model]
+        input = [3, 4]
+        layers = [{ kind = "attention", heads = 6, head_size = 2 }, { kind = "flatten" }, { kind = "dense", units = 2 }]
+        [sub_models]
+        plan = { kind = "static" }
+        capacities = [{ width = 0.25, share = 1.0 }]
+    "#;
+    fs::write(folder.path().join("run.toml"), description).unwrap();
+    let parts = ["sub_models", "layer 0 (attention) has 6 heads", "1/4"];
+    fails(folder.path(), &["check", "run.toml"], "E-RUN-RANGE", &parts);
+    let blocks = "sub_models.plan={ kind = 'partitioned', blocks = 4 }";
+    fails(
+        folder.path(),
+        &["check", "run.toml", "--set", blocks],
+        "E-RUN-RANGE",
+        &parts,
+    );
+}
+
+#[test]
+fn a_simulation_has_no_devices_that_could_report() {
+    let capacities = "sub_models.capacities=[{ width = 0.3 }, { width = 1.0 }]";
+    let set = [THINNABLE, "sub_models.plan.kind=static", capacities];
+    with_keys(&set, "E-RUN-CAPACITIES", &["clients of a simulation", "`share`"]);
+}

@@ -4,10 +4,15 @@
 
 use std::sync::Arc;
 
+use candle_core::Device;
+
 use selvedge_coordinator::{Progress, RoundRecord};
 use selvedge_data::Split;
-use selvedge_models::{SubModel, Weights};
-use selvedge_protocols::{Card, Description, Parts, Purpose, ServerState, Width};
+use selvedge_models::{Mode, Network, SubModel, Weights};
+use selvedge_protocols::{
+    Card, Description, Parts, Purpose, ServerState, Width,
+    evaluation::{Batch, all_examples},
+};
 use selvedge_simulations::Simulation;
 
 /// A few clients, a small model with a residual stream and norms, the built-in images.
@@ -98,8 +103,7 @@ fn at_full_width_every_plan_with_every_algorithm_is_as_without_sub_models_bit_fo
             if plan.contains("magnitude") && algorithm.contains("scaffold") {
                 continue; // Refused: see `bad_input.rs`.
             }
-            let sub_models =
-                format!("sub_models={{ plan = {plan}, capacities = [{{ width = 1.0, share = 1.0 }}], scaler = true }}");
+            let sub_models = format!("sub_models={{ plan = {plan}, capacities = [{{ width = 1.0, share = 1.0 }}] }}");
             let (state, by_width) = simulate(&description(&[&algorithm, &sub_models]), 2);
             assert_eq!(state, whole, "{plan} {algorithm}");
             let [width] = &by_width[2].widths[..] else {
@@ -176,7 +180,6 @@ fn any_plan_gives_the_same_bytes_for_any_number_of_workers() {
     }
 }
 
-/// SCAFFOLD by hand: what a client keeps of a round is what it trained, in its place in the whole.
 #[test]
 fn parameters_are_kept_within_the_radius() {
     let description = description(&[
@@ -201,4 +204,94 @@ fn parameters_are_kept_within_the_radius() {
         "{}",
         norm(&trained.parameters)
     );
+}
+
+#[test]
+fn static_batch_norm_sends_no_statistics_and_calibrates_what_it_evaluates() {
+    let set = |batch_norm: &str, every: &str| {
+        description(&[
+            "sub_models.plan.kind=static",
+            "sub_models.capacities=[{ width = 0.25, share = 0.5 }, { width = 1.0, share = 0.5 }]",
+            &format!("sub_models.batch_norm={batch_norm}"),
+            &format!("evaluation.every={every}"),
+            "evaluation.holdout=0.2",
+            "evaluation.by_clients=true",
+        ])
+    };
+    let (_, running) = simulate(&set("running", "3"), 2);
+    let (one, records) = simulate(&set("static", "3"), 1);
+    assert_eq!(simulate(&set("static", "3"), 3), (one, records.clone()));
+    // Eight channels, of which two are kept: a mean and a variance each.
+    for (with, without) in running[0].widths.iter().zip(&records[0].widths) {
+        let channels = if with.width == Width(1.0) { 8 } else { 2 };
+        let clients = with.completed as u64;
+        let aligned = |values: u64| (4 * values).next_multiple_of(64);
+        let parameters = without.bytes_up / clients;
+        assert_eq!(
+            with.bytes_up / clients,
+            parameters.next_multiple_of(64) + 4 * 2 * channels
+        );
+        assert_eq!(aligned(parameters / 4), parameters.next_multiple_of(64));
+    }
+    let last = &records[2];
+    assert!(
+        last.widths.iter().all(|width| width.test_accuracy.is_some()),
+        "{last:?}"
+    );
+    assert!(last.test_loss.unwrap().is_finite() && last.clients_accuracy.is_some());
+}
+
+#[test]
+fn a_model_that_no_client_can_hold_is_not_evaluated_with_static_batch_norm_and_the_record_says_why() {
+    let description = description(&[
+        "rounds=1",
+        "sub_models.plan.kind=static",
+        "sub_models.capacities=[{ width = 0.25, share = 1.0 }]",
+        "sub_models.batch_norm=static",
+    ]);
+    let (_, records) = simulate(&description, 2);
+    assert_eq!(records[0].test_accuracy, None);
+    assert!(records[0].widths[0].test_accuracy.is_some());
+    assert!(
+        records[0]
+            .note
+            .as_ref()
+            .unwrap()
+            .contains("no client of the round can hold"),
+        "{records:?}"
+    );
+}
+
+/// With one client and statistics over all its examples, evaluation is by the moments of those examples, whatever the
+/// batches of training have left behind.
+#[test]
+fn calibrated_statistics_are_those_of_the_training_examples() {
+    let description = description(&[
+        "rounds=1",
+        "clients=1",
+        "cohort.size=1",
+        "sub_models.plan.kind=full",
+        "sub_models.batch_norm=static",
+        "training.optimiser.learning_rate=1e-30",
+    ]);
+    let (state, _) = simulate(&description, 1);
+    let split: Split = description.data.load("".as_ref()).unwrap();
+    let front = description.model.cut(2).unwrap().0;
+    let mut network = Network::new(&front, &Device::Cpu).unwrap();
+    let weights = initial(&description).cut(&front.layout().unwrap()).unwrap().0;
+    network.load(&weights).unwrap();
+    let mut sums = vec![0f64; 8];
+    let mut batch = Batch::default();
+    for examples in all_examples(&split.train).chunks(500) {
+        let inputs = batch.gather(&split.train, examples).unwrap();
+        let outputs = network.forward(&inputs, &mut Mode::Evaluate).unwrap();
+        let values: Vec<f32> = outputs.flatten_all().unwrap().to_vec1().unwrap();
+        for (at, row) in values.chunks(49).enumerate() {
+            sums[at % 8] += row.iter().map(|value| f64::from(*value)).sum::<f64>();
+        }
+    }
+    let count = 49.0 * split.train.len() as f64;
+    for (mean, sum) in state.weights.buffers[..8].iter().zip(sums) {
+        assert!((f64::from(*mean) - sum / count).abs() < 1e-4, "{mean} {}", sum / count);
+    }
 }

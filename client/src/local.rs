@@ -108,7 +108,11 @@ impl<'a> Local<'a> {
     ) -> Result<f64, LocalError> {
         let nested = &self.part.nested[self.random.random_range(0..self.part.nested.len())];
         let network = self.trainer.networks.of(&nested.model)?;
-        network.load(&nested.coordinates.extract(weights))?;
+        let part = nested.coordinates.extract(weights);
+        match part.buffers.is_empty() {
+            true => network.load_parameters(&part.parameters)?,
+            false => network.load(&part)?,
+        }
         let pass = Pass {
             training: self.training,
             mask: self.mask.as_ref(),
@@ -119,10 +123,10 @@ impl<'a> Local<'a> {
         network.backward(&loss.gradient)?;
         let mut gradient = vec![0.0; weights.parameters.len()];
         network.update(|_, of_nested| nested.coordinates.parameters.merge(of_nested, &mut gradient));
-        nested
-            .coordinates
-            .buffers
-            .merge(&network.weights().buffers, &mut weights.buffers);
+        if !weights.buffers.is_empty() {
+            let into = &mut weights.buffers;
+            nested.coordinates.buffers.merge(network.buffers(), into);
+        }
         if let Some(correct) = correction {
             correct(&weights.parameters, &mut gradient);
         }
@@ -138,7 +142,12 @@ impl LocalSteps for Local<'_> {
     fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
         let is_nested = !self.part.nested.is_empty();
         let mut weights = start.clone();
-        self.trainer.networks.of(&self.part.model)?.load(start)?;
+        let network = self.trainer.networks.of(&self.part.model)?;
+        let has_statistics = !start.buffers.is_empty();
+        match has_statistics {
+            true => network.load(start)?,
+            false => network.load_parameters(&start.parameters)?,
+        }
         let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
         let mut order = self.examples.indices.to_vec();
         let (mut steps, mut seen, mut loss) = (0, 0usize, 0.0);
@@ -159,6 +168,9 @@ impl LocalSteps for Local<'_> {
         }
         if !is_nested {
             weights = self.trainer.networks.of(&self.part.model)?.weights();
+        }
+        if !has_statistics {
+            weights.buffers.clear();
         }
         Ok(Trained {
             weights,

@@ -1,15 +1,19 @@
 //! Local training: what a client does with a model and its own examples.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use candle_core::Device;
 use selvedge_data::Dataset;
-use selvedge_models::{ModelDescription, ModelError, Network};
+use selvedge_models::{Mode, ModelDescription, ModelError, Moments, Network, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Part, Purpose, Vectors,
     evaluation::{Batch, evaluate},
     message::Evaluation,
-    update::SealedUpdate,
+    sections::Section,
+    update::{BUFFERS, SealedUpdate, TrainingReport},
 };
 
 use crate::local::Local;
@@ -42,6 +46,9 @@ impl Networks {
         Ok(&mut networks[0].1)
     }
 }
+
+/// Examples whose statistics are taken together.
+const CALIBRATION_BATCH: usize = 100;
 
 /// The examples that a client trains or evaluates on: some of a data set.
 #[derive(Clone, Copy)]
@@ -93,7 +100,51 @@ impl Trainer {
         ))
     }
 
-    /// Evaluates a part of a model.
+    /// The moments of what the batch norms of a part of a model meet on these examples.
+    ///
+    /// # Errors
+    /// When the model cannot be run on the examples.
+    pub fn calibrate(
+        &mut self,
+        part: &Part,
+        broadcast: &Broadcast,
+        examples: Examples<'_>,
+    ) -> Result<Moments, LocalError> {
+        let network = self.networks.of(&part.model)?;
+        network.load_parameters(&broadcast.weights.parameters)?;
+        let mut moments = Moments::default();
+        for batch in examples.indices.chunks(CALIBRATION_BATCH) {
+            if self.abandon.load(Ordering::Relaxed) {
+                return Err(LocalError::Abandoned);
+            }
+            let inputs = self.batch.gather(examples.dataset, batch)?;
+            network.forward(&inputs, &mut Mode::Calibrate)?;
+            moments.add(network.layout(), network.buffers(), batch.len());
+        }
+        Ok(moments)
+    }
+
+    /// [`calibrate`](Self::calibrate), as an update.
+    ///
+    /// # Errors
+    /// As for [`calibrate`](Self::calibrate).
+    pub fn calibration(
+        &mut self,
+        part: &Part,
+        broadcast: &Broadcast,
+        examples: Examples<'_>,
+    ) -> Result<SealedUpdate, LocalError> {
+        let moments = self.calibrate(part, broadcast, examples)?.mean().unwrap_or_default();
+        Ok(SealedUpdate {
+            report: TrainingReport {
+                examples: examples.indices.len() as u64,
+                ..TrainingReport::default()
+            },
+            sections: vec![Section::new(BUFFERS, moments)],
+        })
+    }
+
+    /// Evaluates a part of a model. Where its statistics did not come with it, they are taken over `calibration`.
     ///
     /// # Errors
     /// When the model cannot be run on the examples.
@@ -102,10 +153,20 @@ impl Trainer {
         description: &Description,
         part: &Part,
         broadcast: &Broadcast,
+        calibration: Examples<'_>,
         examples: Examples<'_>,
     ) -> Result<Evaluation, LocalError> {
+        let mut weights = broadcast.weights.clone();
+        let layout = self.networks.of(&part.model)?.layout().clone();
+        if weights.buffers.len() < layout.buffer_count() {
+            let moments = self.calibrate(part, broadcast, calibration)?.mean();
+            weights.buffers = match moments {
+                Some(moments) => Moments::statistics(&layout, moments),
+                None => Weights::zeros(&layout).buffers,
+            };
+        }
         let network = self.networks.of(&part.model)?;
-        network.load(&broadcast.weights)?;
+        network.load(&weights)?;
         evaluate(network, description.training.loss, examples.dataset, examples.indices)
     }
 }

@@ -2,7 +2,7 @@
 
 use selvedge_protocols::ServerState;
 
-use crate::record::RoundRecord;
+use crate::{engine::UnitCounts, record::RoundRecord};
 
 /// A moment of a run.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub enum Progress<'a> {
         record: &'a RoundRecord,
         /// The model after it.
         state: &'a ServerState,
+        /// How often each unit of the model has been trained.
+        units: &'a UnitCounts,
     },
     /// Something that a person should know of, such as a client that was turned away.
     Notice(&'a str),

@@ -115,7 +115,7 @@ impl Run {
                 } => self.receive.push((client, round, inspector)),
                 Action::Answer { client, round, verdict } => self.answers.push((client, round, verdict)),
                 Action::Test { round, .. } => self.tests.push(round),
-                Action::Record(record) => self.records.push(record),
+                Action::Record(record) => self.records.push(*record),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }

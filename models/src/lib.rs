@@ -5,6 +5,7 @@
 //! Between two layers a model can be [cut](ModelDescription::cut); along a [`WidthGroup`] it can be [thinned](ModelDescription::thinned).
 //! A [`SubModel`] says which of its values are kept.
 
+mod calibration;
 mod candle_module;
 mod chain;
 mod description;
@@ -24,6 +25,7 @@ mod thinning;
 mod weights;
 mod width;
 
+pub use calibration::Moments;
 pub use candle_module::CandleModule;
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};

@@ -10,7 +10,7 @@ use crate::{
     description::{Built, ModelDescription},
     error::ModelError,
     kernels::descent::descend,
-    layout::Layout,
+    layout::{Initial, Layout},
     tape::{Tape, tensors},
     weights::Weights,
 };
@@ -21,6 +21,9 @@ pub enum Mode<'a> {
     Evaluate,
     /// Dropout draws from the generator; batch norm uses and follows the batch's statistics.
     Train(&'a mut ChaCha8Rng),
+    /// As [`Evaluate`](Self::Evaluate), but batch norm uses the batch's statistics and leaves them, unsmoothed, in the
+    /// buffers: what [`Moments`](crate::Moments) are taken from.
+    Calibrate,
 }
 
 /// A live model, for one thread. It can be loaded with other weights over and over; its buffers are kept, so that
@@ -116,6 +119,29 @@ impl Network {
         self.parameters.copy_from_slice(&weights.parameters);
         self.buffers.copy_from_slice(&weights.buffers);
         Ok(())
+    }
+
+    /// Takes over parameters; running statistics begin afresh.
+    ///
+    /// # Errors
+    /// When they are of another layout.
+    pub fn load_parameters(&mut self, parameters: &[f32]) -> Result<(), ModelError> {
+        let (what, expected, given) = ("parameters", self.parameters.len(), parameters.len());
+        if given != expected {
+            return Err(ModelError::Weights { what, expected, given });
+        }
+        self.parameters.copy_from_slice(parameters);
+        for entry in &self.layout.buffers {
+            if let Initial::Constant(value) = entry.initial {
+                self.buffers[entry.range()].fill(value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The flat buffers.
+    pub fn buffers(&self) -> &[f32] {
+        &self.buffers
     }
 
     /// A copy of all values.

@@ -112,6 +112,15 @@ impl Coordinates {
         }
     }
 
+    /// No places of a vector of `of` values.
+    pub fn none(of: usize) -> Self {
+        Self {
+            ranges: Vec::new(),
+            count: 0,
+            of,
+        }
+    }
+
     /// How many places there are.
     pub fn count(&self) -> usize {
         self.count

@@ -17,6 +17,8 @@ pub struct Group {
     pub place: String,
     /// How many units it has.
     pub units: usize,
+    /// Whether they are attention heads: of these a sub-model keeps its width's share exactly, or it is refused.
+    pub are_heads: bool,
 }
 
 /// How one axis of a parameter can be thinned.
@@ -62,8 +64,24 @@ enum Standing {
 impl WidthGroups {
     /// A new group of `units` units, for the layer at `place`.
     pub(crate) fn open(&mut self, place: &str, units: usize) -> Axis {
-        let place = place.to_string();
-        self.0.push(Standing::Open(Group { place, units }));
+        self.open_group(Group {
+            place: place.to_string(),
+            units,
+            are_heads: false,
+        })
+    }
+
+    /// A new group of attention heads.
+    pub(crate) fn open_heads(&mut self, place: &str, heads: usize) -> Axis {
+        self.open_group(Group {
+            place: place.to_string(),
+            units: heads,
+            are_heads: true,
+        })
+    }
+
+    fn open_group(&mut self, group: Group) -> Axis {
+        self.0.push(Standing::Open(group));
         Axis::Group {
             group: WidthGroup(self.0.len() - 1),
             block: 1,

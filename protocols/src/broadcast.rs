@@ -5,6 +5,7 @@ use selvedge_models::{SubModel, Weights};
 use crate::{
     algorithm::{Algorithm, Vectors},
     sections::{Encoding, Section, SectionHeader, Values, pack_f32},
+    update::{BUFFERS, PARAMETERS},
 };
 
 /// What every client of a round receives.
@@ -15,9 +16,6 @@ pub struct Broadcast {
     /// The vectors that the algorithm names in [`Algorithm::broadcast_vectors`].
     pub vectors: Vectors,
 }
-
-const PARAMETERS: &str = "parameters";
-const BUFFERS: &str = "buffers";
 
 impl Broadcast {
     /// The parts in the order in which they travel: parameters, buffers (if the model has any), then the vectors in the

@@ -101,6 +101,8 @@ pub enum ToClient {
 pub enum Task {
     /// Train it, and return an update.
     Train,
+    /// Run the training examples through it, and return the moments of what its batch norms meet.
+    Calibrate,
     /// Evaluate it on the examples held out, and return the counts.
     Evaluate,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge_models::{Layout, ModelDescription, ModelError, SubModel, Weights};
+use selvedge_models::{Coordinates, Layout, ModelDescription, ModelError, SubModel, Weights};
 
 use crate::{
     Broadcast, Description,
@@ -39,7 +39,7 @@ impl Parts {
         let layout = description.model.layout()?;
         let whole = Part {
             model: description.model.clone(),
-            coordinates: SubModel::whole(&layout),
+            coordinates: travelling(description, SubModel::whole(&layout)),
             nested: Vec::new(),
         };
         Ok(Self {
@@ -89,7 +89,7 @@ impl Parts {
 
     fn with_units(&self, card: &Card, units: Vec<Vec<u32>>) -> Result<Arc<Part>, ModelError> {
         let coordinates = SubModel::new(&self.layout, units)?;
-        if coordinates.is_whole() && !self.description.plan().draws_widths() {
+        if coordinates.parameters.is_all() && !self.description.plan().draws_widths() {
             return Ok(self.whole.clone());
         }
         let mut part = self.thinned(coordinates)?;
@@ -100,6 +100,7 @@ impl Parts {
     }
 
     fn thinned(&self, coordinates: SubModel) -> Result<Part, ModelError> {
+        let coordinates = travelling(&self.description, coordinates);
         let kept: Vec<usize> = coordinates.units.iter().map(Vec::len).collect();
         let scaler = self
             .description
@@ -124,7 +125,7 @@ impl Parts {
         let inner = |width| {
             let units = self.units(&Card { width, ..card.clone() });
             let model = self.thinned(SubModel::new(&self.layout, units.clone())?)?.model;
-            let coordinates = SubModel::new(&layout, units)?;
+            let coordinates = travelling(&self.description, SubModel::new(&layout, units)?);
             Ok(Part {
                 model,
                 coordinates,
@@ -132,6 +133,17 @@ impl Parts {
             })
         };
         smaller.into_iter().map(inner).collect()
+    }
+}
+
+/// What of a sub-model travels: not its running statistics, where those are taken anew for each evaluation.
+fn travelling(description: &Description, coordinates: SubModel) -> SubModel {
+    match description.is_calibrated() {
+        true => SubModel {
+            buffers: Coordinates::none(coordinates.buffers.of()),
+            ..coordinates
+        },
+        false => coordinates,
     }
 }
 

@@ -100,6 +100,11 @@ pub trait Plan: Send + Sync {
         None
     }
 
+    /// Whether everybody trains the whole model, whatever it can train.
+    fn trains_whole(&self) -> bool {
+        false
+    }
+
     /// Whether its units are numbered by their norms in the global model, the largest first, which clients do not know.
     fn ranks_units(&self) -> bool {
         false

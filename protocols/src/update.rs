@@ -1,7 +1,7 @@
 //! An update on its way: sealed by the client, opened and checked by the coordinator.
 
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{SubModel, Weights};
+use selvedge_models::{Layout, SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -31,6 +31,20 @@ pub struct SealedUpdate {
     pub sections: Vec<Section>,
 }
 
+/// The name of the section of a model's parameters.
+pub const PARAMETERS: &str = "parameters";
+/// The name of the section of a model's running statistics.
+pub const BUFFERS: &str = "buffers";
+
+/// The sections that the moments of a model's batch norms travel as.
+pub fn expected_moments(layout: &Layout) -> Vec<SectionHeader> {
+    vec![SectionHeader {
+        name: BUFFERS.into(),
+        encoding: Encoding::F32,
+        values: layout.buffer_count() as u64,
+    }]
+}
+
 /// The sections that an update of this part of the model must have, for this algorithm and these filters.
 pub fn expected_sections(
     part: &SubModel,
@@ -47,9 +61,9 @@ pub fn expected_sections(
         .iter()
         .find_map(|filter| filter.encoding())
         .unwrap_or(Encoding::F32);
-    let mut sections = vec![section("parameters", encoding, parameters)];
+    let mut sections = vec![section(PARAMETERS, encoding, parameters)];
     if buffers > 0 {
-        sections.push(section("buffers", Encoding::F32, buffers));
+        sections.push(section(BUFFERS, Encoding::F32, buffers));
     }
     let mut vectors = algorithm.update_vectors().to_vec();
     vectors.sort_unstable();
@@ -72,11 +86,11 @@ impl SealedUpdate {
         } = update;
         let parameters = filters::apply(filters, Values::F32(weights.parameters), global, random);
         let mut sections = vec![Section {
-            name: "parameters".into(),
+            name: PARAMETERS.into(),
             values: parameters,
         }];
         if !weights.buffers.is_empty() {
-            sections.push(Section::new("buffers", weights.buffers));
+            sections.push(Section::new(BUFFERS, weights.buffers));
         }
         sections.extend(vectors.into_iter().map(|(name, values)| Section::new(name, values)));
         Self {
@@ -107,7 +121,7 @@ impl SealedUpdate {
         let mut update_vectors = crate::algorithm::Vectors::new();
         for Section { name, values } in self.sections {
             match (name.as_str(), values) {
-                ("parameters", values) => match filters::undo(filters, values, global)? {
+                (PARAMETERS, values) => match filters::undo(filters, values, global)? {
                     Values::F32(values) => weights.parameters = values,
                     other => {
                         return Err(Rejection::WrongShape(format!(
@@ -116,7 +130,7 @@ impl SealedUpdate {
                         )));
                     }
                 },
-                ("buffers", Values::F32(values)) => weights.buffers = values,
+                (BUFFERS, Values::F32(values)) => weights.buffers = values,
                 (_, Values::F32(values)) => drop(update_vectors.insert(name, values)),
                 (_, other) => {
                     return Err(Rejection::WrongShape(format!("{name} is {:?}", other.encoding())));
@@ -124,7 +138,7 @@ impl SealedUpdate {
             }
         }
         if !filters.is_empty() && !all_finite(&weights.parameters) {
-            return Err(Rejection::NotFinite("parameters".into()));
+            return Err(Rejection::NotFinite(PARAMETERS.into()));
         }
         let TrainingReport { examples, steps, loss } = self.report;
         Ok(Update {

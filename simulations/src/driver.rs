@@ -140,6 +140,12 @@ impl<'a> Driver<'a> {
                         // What it keeps is copied when its turn comes.
                         kept: Vectors::new(),
                     },
+                    Task::Calibrate => Job::Calibrate {
+                        client,
+                        round,
+                        card,
+                        model,
+                    },
                     Task::Evaluate => Job::Evaluate {
                         client,
                         round,
@@ -201,6 +207,7 @@ impl<'a> Driver<'a> {
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
+                    units: self.engine.units(),
                 });
             }
             Action::Finish(outcome) => return Some(outcome),
@@ -253,22 +260,16 @@ impl<'a> Driver<'a> {
                 round,
                 result: Ok((update, kept)),
             } => {
-                self.answered += 1;
-                let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
-                let bytes = packed_bytes(&sections).unwrap_or(0);
-                let report = update.report;
-                self.offered.insert(client.clone(), update);
                 if !kept.is_empty() {
                     self.proposed.insert(client.clone(), kept);
                 }
-                Some(Event::Offered {
-                    client,
-                    round,
-                    report,
-                    sections,
-                    bytes,
-                })
+                Some(self.offer(client, round, update))
             }
+            Done::Calibrated {
+                client,
+                round,
+                result: Ok(update),
+            } => Some(self.offer(client, round, update)),
             Done::Evaluated {
                 client,
                 round,
@@ -283,6 +284,11 @@ impl<'a> Driver<'a> {
                 })
             }
             Done::Trained {
+                client,
+                round,
+                result: Err(error),
+            }
+            | Done::Calibrated {
                 client,
                 round,
                 result: Err(error),
@@ -318,6 +324,22 @@ impl<'a> Driver<'a> {
                 })
             }
         })
+    }
+
+    /// A worker has an update ready.
+    fn offer(&mut self, client: ClientName, round: u32, update: SealedUpdate) -> Event {
+        self.answered += 1;
+        let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
+        let bytes = packed_bytes(&sections).unwrap_or(0);
+        let report = update.report;
+        self.offered.insert(client.clone(), update);
+        Event::Offered {
+            client,
+            round,
+            report,
+            sections,
+            bytes,
+        }
     }
 
     /// What the chunks of a trial come to, once all of them are evaluated.

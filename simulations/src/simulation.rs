@@ -59,6 +59,9 @@ pub enum SimulationError {
     /// The model cannot be built.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// Clients are to report what they have.
+    #[error("clients of a simulation have no devices to report on: give each of `sub_models.capacities` a `share`")]
+    NoShares,
     /// There are too many workers for this machine.
     #[error("a worker thread cannot be started, fewer workers may help: {0}")]
     Thread(io::Error),
@@ -96,6 +99,9 @@ impl Simulation<'_> {
     /// When the model cannot be built, or a worker thread ends.
     pub fn run(&self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
         let description = &self.description;
+        if description.capacities_are_reported() {
+            return Err(SimulationError::NoShares);
+        }
         // There are never more jobs at a time than that.
         let jobs = description
             .cohort_size()

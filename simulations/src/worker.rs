@@ -24,6 +24,13 @@ pub(crate) enum Job {
         /// What the client keeps from round to round.
         kept: Vectors,
     },
+    /// Calibrate as a client.
+    Calibrate {
+        client: ClientName,
+        round: u32,
+        card: Card,
+        model: Arc<GlobalModel>,
+    },
     /// Evaluate as a client, on the examples it holds out.
     Evaluate {
         client: ClientName,
@@ -53,6 +60,7 @@ impl Job {
                 let of_steps = |steps: u32| (steps as usize).saturating_mul(examples.min(training.batch_size));
                 training.steps.map_or(examples, of_steps)
             }
+            Self::Calibrate { client, .. } => examples(simulation, simulation.shares, client).indices.len(),
             Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
             Self::Test { indices, .. } => indices.len(),
         }
@@ -65,6 +73,11 @@ pub(crate) enum Done {
         client: ClientName,
         round: u32,
         result: Result<(SealedUpdate, Vectors), LocalError>,
+    },
+    Calibrated {
+        client: ClientName,
+        round: u32,
+        result: Result<SealedUpdate, LocalError>,
     },
     Evaluated {
         client: ClientName,
@@ -120,14 +133,29 @@ impl Worker<'_> {
                 });
                 Done::Trained { client, round, result }
             }
+            Job::Calibrate {
+                client,
+                round,
+                card,
+                model,
+            } => {
+                let examples = examples(simulation, simulation.shares, &client);
+                let result = model.part(Some(&card)).map_err(LocalError::from);
+                let result = result.and_then(|part| trainer.calibration(&part, &model.broadcast(&part), examples));
+                Done::Calibrated { client, round, result }
+            }
             Job::Evaluate {
                 client,
                 round,
                 card,
                 model,
             } => {
-                let examples = examples(simulation, simulation.held_out, &client);
-                let result = self.evaluate(&model, Some(&card), examples);
+                let of = |partition| examples(simulation, partition, &client);
+                let (calibration, examples) = (of(simulation.shares), of(simulation.held_out));
+                let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
+                    let broadcast = model.broadcast(&part);
+                    trainer.evaluate(description, &part, &broadcast, calibration, examples)
+                });
                 Done::Evaluated { client, round, result }
             }
             Job::Test {
@@ -141,8 +169,11 @@ impl Worker<'_> {
                 let result = simulation
                     .evaluated_on(trial)
                     .map_or(Ok(Evaluation::default()), |dataset| {
+                        let part = model.part(card.as_ref())?;
+                        let broadcast = model.evaluated(&part, trial.width());
                         let indices = &indices;
-                        self.evaluate(&model, card.as_ref(), Examples { dataset, indices })
+                        let examples = Examples { dataset, indices };
+                        trainer.evaluate(description, &part, &broadcast, examples, examples)
                     });
                 Done::Tested {
                     round,
@@ -152,18 +183,6 @@ impl Worker<'_> {
                 }
             }
         }
-    }
-
-    fn evaluate(
-        &mut self,
-        model: &GlobalModel,
-        card: Option<&Card>,
-        examples: Examples<'_>,
-    ) -> Result<Evaluation, LocalError> {
-        let part = model.part(card)?;
-        let description = &self.simulation.description;
-        self.trainer
-            .evaluate(description, &part, &model.broadcast(&part), examples)
     }
 }
 

@@ -83,10 +83,11 @@ impl Coordinator {
         };
         let served = runtime.block_on(server.serve(stop, &mut |progress| {
             display.show(&progress);
-            if let Progress::Record { record, .. } = progress
-                && !results.record(record)
-            {
-                unwritable.notify_one();
+            if let Progress::Record { record, units, .. } = progress {
+                results.count_units(units);
+                if !results.record(record) {
+                    unwritable.notify_one();
+                }
             }
         }));
         // An evaluation that is still under way after an interruption is not waited for.

@@ -99,6 +99,10 @@ impl From<SimulationError> for Failure {
         match error {
             SimulationError::Local(error) => error.into(),
             SimulationError::Thread(_) => Self::system(error),
+            SimulationError::NoShares => Self {
+                code: "E-RUN-CAPACITIES",
+                error: error.into(),
+            },
             SimulationError::WorkerEnded => Self {
                 code: "E-INTERNAL",
                 error: error.into(),

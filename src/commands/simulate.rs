@@ -6,7 +6,7 @@ use clap::Args;
 use crossbeam_channel::bounded;
 use selvedge_coordinator::Progress;
 use selvedge_data::describe;
-use selvedge_simulations::Simulation;
+use selvedge_simulations::{Simulation, SimulationError};
 
 use super::{
     Failure,
@@ -37,6 +37,9 @@ impl Simulate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let started = Instant::now();
         let description = Arc::new(self.changes.read(self.file.as_deref())?);
+        if description.capacities_are_reported() {
+            return Err(SimulationError::NoShares.into());
+        }
         let layout = description.model.layout()?;
         let split = description.data.load(&base(self.file.as_deref()))?;
         description.check_split(&split)?;
@@ -67,10 +70,11 @@ impl Simulate {
         };
         let (state, outcome) = simulation.run(&mut |progress| {
             display.show(&progress);
-            if let Progress::Record { record, .. } = progress
-                && !results.record(record)
-            {
-                let _ = end.try_send(());
+            if let Progress::Record { record, units, .. } = progress {
+                results.count_units(units);
+                if !results.record(record) {
+                    let _ = end.try_send(());
+                }
             }
         })?;
         display.finish();

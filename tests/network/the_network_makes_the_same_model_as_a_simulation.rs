@@ -52,6 +52,48 @@ async fn with_evaluation_by_clients_on_what_they_hold_out() {
     the_same(&["evaluation.by_clients=true", "evaluation.holdout=0.3"]).await;
 }
 
+/// A model with a width group of 8 and one of 6, and running statistics.
+const WIDE: &str = "model={ input = [4], layers = [{ kind = 'dense', units = 8 }, { kind = 'batch-norm' }, \
+                    { kind = 'relu' }, { kind = 'dense', units = 6 }, { kind = 'tanh' }, { kind = 'dense', units = 3 }] }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sub_models_of_two_widths_by_every_plan() {
+    let plans = [
+        "{ kind = 'static' }",
+        "{ kind = 'ordered' }",
+        "{ kind = 'rolling' }",
+        "{ kind = 'random' }",
+        "{ kind = 'partitioned', blocks = 2 }",
+        "{ kind = 'partitioned', blocks = 2, dealing = 'latin-square' }",
+    ];
+    for plan in plans {
+        the_same(&[
+            WIDE,
+            "algorithm.kind=scaffold",
+            &format!("sub_models.plan={plan}"),
+            "sub_models.capacities=[{ width = 1.0, share = 0.5 }, { width = 0.5, share = 0.5 }]",
+        ])
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_units_ranked_by_the_server_static_batch_norm_clipping_and_evaluation_by_clients() {
+    the_same(&[
+        WIDE,
+        "sub_models.plan.kind=magnitude",
+        "sub_models.capacities=[{ width = 1.0, share = 0.4 }, { width = 0.5, share = 0.6 }]",
+        "sub_models.batch_norm=static",
+        "sub_models.scaler=true",
+        "sub_models.masked_loss=true",
+        "filters=[{ kind = \"clip\", norm = 0.5 }, { kind = \"bf16\" }]",
+        "evaluation.by_clients=true",
+        "evaluation.holdout=0.3",
+        "rounds=6",
+    ])
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_one_client_whose_own_all_examples_are() {
     let federation = Federation::new(&["clients=1"]);

@@ -3,6 +3,7 @@ use std::future::pending;
 use selvedge_client::{AgentError, Ending, Moment};
 use selvedge_coordinator::Progress;
 use selvedge_protocols::{
+    CannotTrain, Parts, Resources, Width,
     message::{ToClient, ToCoordinator},
     wire::{Limits, WireError, connect},
 };
@@ -129,4 +130,65 @@ async fn an_agent_that_is_stopped_says_that_it_leaves() {
     all_finished(agents).await;
     assert_eq!(run.notices, ["client-0 has left"]);
     assert_eq!(run.records[0].selected, 2);
+}
+
+/// Two clients report enough memory, for one width each, and a third too little for any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_too_little_memory_for_the_smallest_sub_model_is_told_so_and_the_others_get_what_fits() {
+    let federation = Federation::new(&[
+        "sub_models.plan.kind=static",
+        "sub_models.capacities=[{ width = 1.0 }, { width = 0.5 }]",
+        "network.start_with=2",
+    ]);
+    let parts = Parts::of(&federation.description).unwrap();
+    let layout = federation.description.model.layout().unwrap();
+    let needed = |width: f64| {
+        let model = federation
+            .description
+            .model
+            .thinned(&layout.units_at(width), false)
+            .unwrap();
+        model.training_memory(4).unwrap()
+    };
+    let too_little = Resources {
+        memory: Some(needed(0.5) - 1),
+        ..Resources::default()
+    };
+    assert!(matches!(
+        parts.largest_width(&federation.description, &too_little),
+        Err(CannotTrain::Memory { width: Width(0.5), .. })
+    ));
+    let (listener, address) = federation.listen();
+    let with = |number: usize, memory: u64| {
+        let mut agent = federation.agent(&address, number);
+        agent.memory = Some(memory);
+        send(agent)
+    };
+    let small = with(2, needed(0.5) - 1);
+    let agents = vec![with(0, needed(1.0)), with(1, needed(1.0) - 1)];
+    let turned_away = async { small.await.unwrap().0 };
+    let (run, refused) = tokio::join!(federation.serve(listener, pending(), |_| {}), turned_away);
+    all_finished(agents).await;
+    let AgentError::TurnedAway(reason) = refused.unwrap_err() else {
+        panic!("it was not turned away")
+    };
+    assert!(
+        reason.contains("the smallest sub-model, of width 1/2, takes"),
+        "{reason}"
+    );
+    assert!(
+        run.notices
+            .iter()
+            .any(|notice| notice.contains("client-2 is turned away")),
+        "{:?}",
+        run.notices
+    );
+    for record in &run.records {
+        let widths: Vec<_> = record
+            .widths
+            .iter()
+            .map(|width| (width.width, width.completed))
+            .collect();
+        assert_eq!(widths, [(Width(1.0), 1), (Width(0.5), 1)]);
+    }
 }

@@ -75,6 +75,10 @@ impl fmt::Display for Moment {
             } => write!(f, "round {round}: training"),
             Self::Begun {
                 round,
+                task: Task::Calibrate,
+            } => write!(f, "round {round}: calibrating"),
+            Self::Begun {
+                round,
                 task: Task::Evaluate,
             } => write!(f, "round {round}: evaluating"),
             Self::Offered { round, bytes } => {

@@ -7,7 +7,7 @@ use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Parts, Vectors,
     message::{Evaluation, Task},
     sections::{Section, SectionHeader, pack, unpack},
-    update::TrainingReport,
+    update::{SealedUpdate, TrainingReport},
 };
 
 use super::work::Assignment;
@@ -23,13 +23,14 @@ pub(super) struct Run {
     pub(super) abandon: Arc<AtomicBool>,
 }
 
-/// What training or evaluation gave.
+/// What training, calibration or evaluation gave.
 pub(super) enum Outcome {
     Trained {
         report: TrainingReport,
         sections: Vec<SectionHeader>,
         packed: Bytes,
-        kept: Vectors,
+        /// What the algorithm is to keep, of training.
+        kept: Option<Vectors>,
     },
     Evaluated(Evaluation),
 }
@@ -46,19 +47,29 @@ impl Run {
         let mut trainer = Trainer::new(self.abandon.clone());
         if assignment.task == Task::Evaluate {
             let held_out = self.holding.held_out();
-            let evaluated = trainer.evaluate(description, &part, &broadcast, held_out);
+            let evaluated = trainer.evaluate(description, &part, &broadcast, self.holding.share(), held_out);
             return evaluated.map(Outcome::Evaluated).map_err(said);
         }
         let share = self.holding.share();
+        if assignment.task == Task::Calibrate {
+            let sealed = trainer.calibration(&part, &broadcast, share).map_err(said)?;
+            return Ok(Outcome::trained(&sealed, None));
+        }
         let round = assignment.round;
         let sealed = trainer
             .train(description, &part, &self.client, round, &broadcast, share, &mut kept)
             .map_err(said)?;
-        Ok(Outcome::Trained {
+        Ok(Outcome::trained(&sealed, Some(kept)))
+    }
+}
+
+impl Outcome {
+    fn trained(sealed: &SealedUpdate, kept: Option<Vectors>) -> Self {
+        Self::Trained {
             report: sealed.report,
             sections: sealed.sections.iter().map(Section::header).collect(),
             packed: pack(&sealed.sections).into(),
             kept,
-        })
+        }
     }
 }

@@ -37,6 +37,7 @@ impl Assignment {
 /// An update that is ready to be fetched, until it is known whether it counts.
 struct Update {
     round: u32,
+    task: Task,
     report: TrainingReport,
     sections: Vec<SectionHeader>,
     held: Held,
@@ -162,7 +163,7 @@ impl Work {
         }
         // Asked again after a lost connection: what was done need not be done again.
         match &self.update {
-            Some(update) if task == Task::Train && update.round == round => {
+            Some(update) if (update.round, update.task) == (round, task) => {
                 return Some(update.offer());
             }
             _ => self.update = None,
@@ -300,12 +301,15 @@ impl Work {
                 packed,
                 kept,
             }) => {
-                self.kept.propose(round, kept)?;
+                if let Some(kept) = kept {
+                    self.kept.propose(round, kept)?;
+                }
                 let held = self.store.hold(packed)?;
                 let bytes = held.reference().bytes;
                 observe(Moment::Offered { round, bytes });
                 let update = self.update.insert(Update {
                     round,
+                    task,
                     report,
                     sections,
                     held,
@@ -354,7 +358,7 @@ impl Work {
 
     /// The update of a round need not be held ready any longer. Says whether it was.
     fn withdraw(&mut self, round: u32) -> bool {
-        let is_its = |update: &Update| update.round == round;
+        let is_its = |update: &Update| (update.round, update.task) == (round, Task::Train);
         let withdrawn = self.update.take_if(|update| is_its(update)).is_some();
         if withdrawn {
             self.assignment.take_if(|assignment| assignment.is(round, Task::Train));

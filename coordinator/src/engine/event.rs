@@ -96,6 +96,16 @@ pub enum Trial {
     OnTraining,
 }
 
+impl Trial {
+    /// The width of what is evaluated.
+    pub fn width(self) -> Width {
+        match self {
+            Self::SubModel(width) => width,
+            Self::Whole | Self::OnTraining => Width::WHOLE,
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub enum Action {
@@ -144,7 +154,7 @@ pub enum Action {
         model: Arc<GlobalModel>,
     },
     /// A round is over.
-    Record(RoundRecord),
+    Record(Box<RoundRecord>),
     /// The run is over.
     Finish(Outcome),
 }

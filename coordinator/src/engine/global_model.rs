@@ -1,9 +1,9 @@
 //! The model of a round, of which every client gets its part.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use selvedge_models::ModelError;
-use selvedge_protocols::{Broadcast, Card, Description, Part, Parts, Ranking};
+use selvedge_protocols::{Broadcast, Card, Description, Part, Parts, Ranking, Width};
 
 /// The model of a round, of which every client gets its part. Parts are made when they are needed, and not kept: memory
 /// does not grow with the cohort.
@@ -12,6 +12,8 @@ pub struct GlobalModel {
     parts: Arc<Parts>,
     ranking: Option<Ranking>,
     broadcast: Arc<Broadcast>,
+    /// Where batch norm's statistics are taken anew for each evaluation, these, by width.
+    statistics: BTreeMap<Width, Vec<f32>>,
 }
 
 impl GlobalModel {
@@ -22,6 +24,17 @@ impl GlobalModel {
             ranking: ranks.then(|| Ranking::of(&broadcast.weights, parts.layout())),
             parts,
             broadcast: Arc::new(broadcast),
+            statistics: BTreeMap::new(),
+        }
+    }
+
+    /// The model with statistics for specimens of some widths.
+    pub(super) fn calibrated(&self, statistics: BTreeMap<Width, Vec<f32>>) -> Self {
+        Self {
+            parts: self.parts.clone(),
+            ranking: self.ranking.clone(),
+            broadcast: self.broadcast.clone(),
+            statistics,
         }
     }
 
@@ -43,6 +56,19 @@ impl GlobalModel {
         match card {
             Some(card) => self.parts.ranked(card, self.ranking.as_ref()),
             None => Ok(self.parts.whole().clone()),
+        }
+    }
+
+    /// What is evaluated of a part: the whole model, or the specimen of a width.
+    pub fn evaluated(&self, part: &Part, width: Width) -> Arc<Broadcast> {
+        let broadcast = self.broadcast(part);
+        match self.statistics.get(&width) {
+            Some(buffers) => {
+                let mut broadcast = Broadcast::clone(&broadcast);
+                broadcast.weights.buffers.clone_from(buffers);
+                Arc::new(broadcast)
+            }
+            None => broadcast,
         }
     }
 

@@ -7,7 +7,7 @@ use selvedge_protocols::{
     Card, ClientName, Description, Width,
     message::Task,
     sections::{SectionHeader, packed_bytes},
-    update::expected_sections,
+    update::{expected_moments, expected_sections},
 };
 
 use super::{Action, GlobalModel};
@@ -23,6 +23,12 @@ pub(super) struct Hands {
 #[derive(Clone, Debug)]
 struct Hand {
     card: Card,
+    sections: Sections,
+}
+
+/// What travels of a sub-model.
+#[derive(Clone, Debug)]
+struct Sections {
     /// What the update must have.
     expected: Arc<[SectionHeader]>,
     /// Bytes of what is broadcast.
@@ -38,27 +44,43 @@ impl Hands {
     ) -> (Self, Vec<(usize, ModelError)>) {
         let mut unplayable = Vec::new();
         // Sub-models of equal size have equal sections.
-        let mut known: BTreeMap<(usize, usize), (Arc<[SectionHeader]>, u64)> = BTreeMap::new();
+        let mut known: BTreeMap<(usize, usize), Sections> = BTreeMap::new();
         let hands = cards.into_iter().enumerate().map(|(at, card)| {
             let part = model.part(Some(&card)).unwrap_or_else(|error| {
                 unplayable.push((at, error));
                 model.all().clone()
             });
             let part = &part.coordinates;
-            let (expected, down) = known
-                .entry((part.parameters.count(), part.buffers.count()))
-                .or_insert_with(|| {
-                    let expected = expected_sections(part, &*description.algorithm, &description.filters);
-                    let down = packed_bytes(&model.whole().headers_of(part)).unwrap_or(0);
-                    (expected.into(), down)
-                });
-            let (expected, down) = (expected.clone(), *down);
-            Hand { card, expected, down }
+            let size = (part.parameters.count(), part.buffers.count());
+            let sections = known.entry(size).or_insert_with(|| Sections {
+                expected: expected_sections(part, &*description.algorithm, &description.filters).into(),
+                down: packed_bytes(&model.whole().headers_of(part)).unwrap_or(0),
+            });
+            let sections = sections.clone();
+            Hand { card, sections }
         });
         let hands = Self {
             hands: hands.collect(),
             description: description.clone(),
         };
+        (hands, unplayable)
+    }
+
+    /// What is asked of clients that calibrate.
+    pub(super) fn of_moments(
+        cards: Vec<Card>,
+        description: &Arc<Description>,
+        model: &GlobalModel,
+    ) -> (Self, Vec<(usize, ModelError)>) {
+        let (mut hands, mut unplayable) = Self::new(cards, description, model);
+        for (at, hand) in hands.hands.iter_mut().enumerate() {
+            let layout = model.part(Some(&hand.card)).and_then(|part| part.model.layout());
+            match layout {
+                Ok(layout) => hand.sections.expected = expected_moments(&layout).into(),
+                Err(error) => unplayable.push((at, error)),
+            }
+        }
+        unplayable.dedup_by_key(|(at, _)| *at);
         (hands, unplayable)
     }
 
@@ -72,7 +94,7 @@ impl Hands {
 
     /// What the update of a client must have.
     pub(super) fn expected(&self, at: usize) -> &Arc<[SectionHeader]> {
-        &self.hands[at].expected
+        &self.hands[at].sections.expected
     }
 
     /// Asks a client to do something with its part.
@@ -95,10 +117,20 @@ impl Hands {
 
     /// Counts the bytes of what a client was sent.
     pub(super) fn count_down(&self, at: usize, record: &mut RoundRecord) {
-        let Hand { card, down, .. } = &self.hands[at];
-        record.bytes_down = record.bytes_down.saturating_add(*down);
+        let Hand { card, sections } = &self.hands[at];
+        record.bytes_down = record.bytes_down.saturating_add(sections.down);
         if let Some(width) = record.width(card.width, &self.description) {
-            width.bytes_down = width.bytes_down.saturating_add(*down);
+            width.bytes_down = width.bytes_down.saturating_add(sections.down);
+        }
+    }
+
+    /// Counts the bytes of what was received of a client.
+    pub(super) fn count_up(&self, at: usize, record: &mut RoundRecord) {
+        let Hand { card, sections } = &self.hands[at];
+        let bytes = packed_bytes(&sections.expected).unwrap_or(0);
+        record.bytes_up += bytes;
+        if let Some(width) = record.width(card.width, &self.description) {
+            width.bytes_up += bytes;
         }
     }
 

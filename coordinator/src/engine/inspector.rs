@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use selvedge_protocols::{Card, Description, Part, Rejection, Update, sections::SectionHeader, update::SealedUpdate};
+use selvedge_protocols::{
+    Card, Part, Rejection, Update, filters::FilterDescription, sections::SectionHeader, update::SealedUpdate,
+};
 
 use super::GlobalModel;
 
 /// All that is needed to open a client's update, apart from the engine, so that it can be done on any thread.
 #[derive(Debug)]
 pub struct Inspector {
-    pub(super) description: Arc<Description>,
+    pub(super) filters: Vec<FilterDescription>,
     pub(super) model: Arc<GlobalModel>,
     pub(super) card: Card,
     pub(super) expected: Arc<[SectionHeader]>,
@@ -37,14 +39,13 @@ impl Inspector {
     pub fn open(&self, update: SealedUpdate) -> Result<Opened, Rejection> {
         let part = self.model.part(Some(&self.card));
         let part = part.map_err(|error| Rejection::WrongShape(error.to_string()))?;
-        let filters = &self.description.filters;
         // Only filters look at what was broadcast.
-        let global = if filters.is_empty() {
+        let global = if self.filters.is_empty() {
             self.model.whole().clone()
         } else {
             self.model.broadcast(&part)
         };
-        let update = update.open(&self.expected, filters, &global.weights)?;
+        let update = update.open(&self.expected, &self.filters, &global.weights)?;
         Ok(Opened { update, part })
     }
 }

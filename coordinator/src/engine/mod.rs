@@ -4,6 +4,7 @@
 //! happened and when, and does what it answers: `handle(now, event) → actions`. A round goes
 //! *gather* → *train* → *evaluate* → record, and again.
 
+mod calibrating;
 mod cohort;
 mod evaluating;
 mod event;
@@ -31,6 +32,7 @@ use selvedge_protocols::{
 };
 
 use self::{
+    calibrating::Calibrating,
     cohort::Cohort,
     evaluating::Evaluating,
     training::{Closed, Training},
@@ -59,6 +61,7 @@ pub struct Engine {
 enum Phase {
     Gathering { since: Duration },
     Training(Box<Training>),
+    Calibrating(Box<Calibrating>),
     Evaluating(Box<Evaluating>),
     Finished,
 }
@@ -128,6 +131,7 @@ impl Engine {
         match &self.phase {
             Phase::Gathering { since } => Some(*since + self.wait()),
             Phase::Training(training) => training.cohort.next_deadline(),
+            Phase::Calibrating(calibrating) => calibrating.cohort.next_deadline(),
             Phase::Evaluating(evaluating) => evaluating.cohort.next_deadline(),
             Phase::Finished => None,
         }
@@ -163,16 +167,19 @@ impl Engine {
             } => {
                 let verdict = match &mut self.phase {
                     Phase::Training(training) => training.offered(&client, round, &report, &sections, bytes),
+                    Phase::Calibrating(calibrating) => calibrating.offered(&client, round, &report, &sections, bytes),
                     Phase::Evaluating(evaluating) => Err(evaluating.offered(&client, round)),
                     Phase::Gathering { .. } | Phase::Finished => Err(self.wrong_round(round)),
                 };
                 turn_down(client, round, verdict, &mut actions);
             }
             Event::Received { client, round, update } => {
-                if let Phase::Training(training) = &mut self.phase {
-                    let verdict = training.received(&client, round, update);
-                    turn_down(client, round, verdict, &mut actions);
-                }
+                let verdict = match &mut self.phase {
+                    Phase::Training(training) => training.received(&client, round, update),
+                    Phase::Calibrating(calibrating) => calibrating.received(&client, round, update),
+                    _ => Ok(()),
+                };
+                turn_down(client, round, verdict, &mut actions);
             }
             Event::Failed { client, round, reason } => {
                 if round == self.round {
@@ -214,6 +221,7 @@ impl Engine {
         }
         actions.extend(match &mut self.phase {
             Phase::Training(training) => training.rejoined(&client),
+            Phase::Calibrating(calibrating) => calibrating.rejoined(&client),
             Phase::Evaluating(evaluating) => evaluating.rejoined(&client),
             Phase::Gathering { .. } | Phase::Finished => None,
         });
@@ -233,6 +241,7 @@ impl Engine {
         match &mut self.phase {
             _ if for_good => self.give_up(client, &Rejection::Disconnected),
             Phase::Training(training) => training.cohort.lose(client, now, grace),
+            Phase::Calibrating(calibrating) => calibrating.cohort.lose(client, now, grace),
             Phase::Evaluating(evaluating) => evaluating.cohort.lose(client, now, grace),
             Phase::Gathering { .. } | Phase::Finished => {}
         }
@@ -242,6 +251,7 @@ impl Engine {
     fn give_up(&mut self, client: &ClientName, reason: &Rejection) {
         match &mut self.phase {
             Phase::Training(training) => training.give_up(client, reason),
+            Phase::Calibrating(calibrating) => calibrating.give_up(client, reason),
             Phase::Evaluating(evaluating) => evaluating.give_up(client, reason),
             Phase::Gathering { .. } | Phase::Finished => {}
         }
@@ -252,6 +262,7 @@ impl Engine {
         match std::mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Finished => return,
             Phase::Evaluating(evaluating) => actions.push(self.record(*evaluating, now)),
+            Phase::Calibrating(calibrating) => actions.push(Action::Record(Box::new(calibrating.closed.record))),
             Phase::Gathering { .. } | Phase::Training(_) => {}
         }
         actions.push(Action::Finish(Outcome::Stopped));
@@ -288,7 +299,15 @@ impl Engine {
                         self.phase = Phase::Training(training);
                         return;
                     }
-                    Phase::Evaluating(Box::new(self.evaluate(now, training.close(), actions)))
+                    self.applied(now, training.close(), actions)
+                }
+                Phase::Calibrating(mut calibrating) => {
+                    if !calibrating.advance(now, grace, self.window, actions) {
+                        self.phase = Phase::Calibrating(calibrating);
+                        return;
+                    }
+                    let statistics = calibrating.statistics();
+                    Phase::Evaluating(Box::new(self.evaluate(now, calibrating.closed, statistics, actions)))
                 }
                 Phase::Evaluating(mut evaluating) => {
                     if !evaluating.advance(now, grace) {
@@ -325,24 +344,29 @@ impl Engine {
         Arc::new(model)
     }
 
+    /// A sub-model that stands for all of its width.
+    fn specimen(&self, width: Width) -> Card {
+        self.description
+            .plan()
+            .specimen(self.description.seed.0, self.round, width)
+    }
+
     /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
     fn trials(&self) -> Vec<(Trial, Option<Card>)> {
         let description = &self.description;
-        let (seed, round) = (description.seed.0, self.round);
         let mut trials = vec![(Trial::Whole, None)];
         if description.evaluation.training_examples > 0 {
             trials.push((Trial::OnTraining, None));
         }
         if description.sub_models.is_some() {
-            let specimen = |width| description.plan().specimen(seed, round, width);
-            let sub_model = |width| (Trial::SubModel(width), Some(specimen(width)));
+            let sub_model = |width| (Trial::SubModel(width), Some(self.specimen(width)));
             trials.extend(description.widths().into_iter().map(sub_model));
         }
         trials
     }
 
-    /// Moves the model by what the updates came to, and has it evaluated by those who are there.
-    fn evaluate(&mut self, now: Duration, mut closed: Closed, actions: &mut Vec<Action>) -> Evaluating {
+    /// Moves the model by what the updates came to, and goes on to what is to be done with the new one.
+    fn applied(&mut self, now: Duration, mut closed: Closed, actions: &mut Vec<Action>) -> Phase {
         self.apply(&mut closed);
         let round = self.round;
         // Only now is it known whether the updates count: what clients keep must not run ahead of the model.
@@ -355,7 +379,40 @@ impl Engine {
             },
         }));
         let description = &self.description;
-        let is_due = description.is_evaluated(round);
+        let has_statistics = self.parts.layout().buffer_count() > 0;
+        if description.is_evaluated(round) && description.is_calibrated() && has_statistics {
+            return Phase::Calibrating(Box::new(self.calibrate(now, closed, actions)));
+        }
+        Phase::Evaluating(Box::new(self.evaluate(now, closed, BTreeMap::new(), actions)))
+    }
+
+    /// Has those who have trained calibrate a specimen of their width.
+    fn calibrate(&self, now: Duration, closed: Closed, actions: &mut Vec<Action>) -> Calibrating {
+        let taken = closed.cohort.taken().filter(|name| self.roster.contains(name));
+        let names: Vec<ClientName> = taken.cloned().collect();
+        let cards = names.iter().map(|name| {
+            let width = match self.description.plan().trains_whole() {
+                true => Width::WHOLE,
+                false => self.width_of(name),
+            };
+            self.specimen(width)
+        });
+        let cards = cards.collect();
+        let cohort = Cohort::new(names, now, self.allowed());
+        let model = self.model(self.new_broadcast());
+        Calibrating::open(closed, cohort, cards, &self.description, model, actions)
+    }
+
+    /// Has the new model evaluated by those who are there.
+    fn evaluate(
+        &mut self,
+        now: Duration,
+        mut closed: Closed,
+        statistics: BTreeMap<Width, Vec<f32>>,
+        actions: &mut Vec<Action>,
+    ) -> Evaluating {
+        let description = &self.description;
+        let is_due = description.is_evaluated(self.round);
         let names = match is_due && description.evaluation.by_clients {
             true => closed
                 .cohort
@@ -365,13 +422,31 @@ impl Engine {
                 .collect(),
             false => Vec::new(),
         };
-        let broadcast = Broadcast {
+        let cohort = Cohort::new(names, now, self.allowed());
+        let mut trials = if is_due { self.trials() } else { Vec::new() };
+        if description.is_calibrated() && self.parts.layout().buffer_count() > 0 {
+            trials.retain(|(trial, _)| statistics.contains_key(&trial.width()));
+            // Said once, in the first round that is evaluated.
+            let is_first = self.round == description.evaluation.every.min(description.rounds);
+            if is_first && !statistics.contains_key(&Width::WHOLE) {
+                let note = "no client of the round can hold the whole model, to take its batch norms' statistics: it is \
+                            not evaluated";
+                closed.record.remark(note.into());
+            }
+            if let Some(whole) = statistics.get(&Width::WHOLE) {
+                self.state.weights.buffers.clone_from(whole);
+            }
+        }
+        let model = Arc::new(self.model(self.new_broadcast()).calibrated(statistics));
+        Evaluating::open(closed, cohort, trials, model, actions)
+    }
+
+    /// What is broadcast to be evaluated.
+    fn new_broadcast(&self) -> Broadcast {
+        Broadcast {
             weights: self.state.weights.clone(),
             vectors: Vectors::new(),
-        };
-        let cohort = Cohort::new(names, now, self.allowed());
-        let trials = if is_due { self.trials() } else { Vec::new() };
-        Evaluating::open(closed, cohort, trials, self.model(broadcast), actions)
+        }
     }
 
     /// Moves the model, unless there is nothing to move it by or it would not be finite any more.
@@ -411,7 +486,7 @@ impl Engine {
             (record.test_accuracy, record.clients_accuracy, record.training_accuracy) = (None, None, None);
             record.widths.iter_mut().for_each(|width| width.test_accuracy = None);
         }
-        Action::Record(record)
+        Action::Record(Box::new(record))
     }
 
     fn finish(&mut self, outcome: Outcome) -> Action {

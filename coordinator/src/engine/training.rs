@@ -153,11 +153,7 @@ impl Training {
             return Ok(());
         }
         if let (Ok(_), Some(at)) = (&update, self.cohort.position(client)) {
-            let bytes = packed_bytes(self.hands.expected(at)).unwrap_or(0);
-            self.record.bytes_up += bytes;
-            if let Some(width) = self.record.width(self.hands.width(at), &self.description) {
-                width.bytes_up += bytes;
-            }
+            self.hands.count_up(at, &mut self.record);
         }
         self.settle(client, update.map(Status::Held))
     }
@@ -201,7 +197,7 @@ impl Training {
                 continue;
             };
             let inspector = Inspector {
-                description: self.description.clone(),
+                filters: self.description.filters.clone(),
                 model: self.model.clone(),
                 card: self.hands.card(at).clone(),
                 expected: self.hands.expected(at).clone(),

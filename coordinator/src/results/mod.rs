@@ -6,6 +6,7 @@
 //! | `rounds.jsonl` | a [`RoundRecord`] a line, each written when its round is over |
 //! | `model.safetensors` | the final model, each tensor under its layer's name |
 //! | `summary.json` | the [`Summary`] |
+//! | `units.json` | of a run with sub-models, how often each unit was trained: for each width group the place of its first layer, and a count for each unit |
 //! | `report.html` | all of it for a person, in one page that needs nothing else |
 
 mod peak_memory;
@@ -29,12 +30,13 @@ use self::{
     replace::replace,
     report::{LabelHistogram, Report},
 };
-use crate::{Outcome, RoundRecord};
+use crate::{Outcome, RoundRecord, engine::UnitCounts};
 
 const DESCRIPTION: &str = "description.toml";
 const ROUNDS: &str = "rounds.jsonl";
 const MODEL: &str = "model.safetensors";
 const SUMMARY: &str = "summary.json";
+const UNITS: &str = "units.json";
 const REPORT: &str = "report.html";
 
 /// The folder in which a run leaves its results, while the run goes on.
@@ -44,6 +46,7 @@ pub struct Results {
     description: Description,
     rounds: File,
     records: Vec<RoundRecord>,
+    units: UnitCounts,
     /// Why a round could not be recorded.
     failed: Option<ResultsError>,
 }
@@ -95,7 +98,7 @@ impl Results {
     /// When a file of a run is there already, or the folder cannot be written.
     pub fn create(folder: &Path, description: &Description) -> Result<Self, ResultsError> {
         let occupied = || ResultsError::Occupied { folder: folder.into() };
-        let files = [DESCRIPTION, ROUNDS, MODEL, SUMMARY, REPORT];
+        let files = [DESCRIPTION, ROUNDS, MODEL, SUMMARY, UNITS, REPORT];
         if files.iter().any(|name| is_taken(&folder.join(name))) {
             return Err(occupied());
         }
@@ -112,6 +115,7 @@ impl Results {
             description: description.clone(),
             rounds,
             records: Vec::new(),
+            units: UnitCounts::default(),
             failed: None,
         };
         results.write(DESCRIPTION, &description.to_toml())?;
@@ -149,6 +153,13 @@ impl Results {
         self.failed.is_none()
     }
 
+    /// Takes note of how often each unit has been trained by now.
+    pub fn count_units(&mut self, units: &UnitCounts) {
+        if self.description.sub_models.is_some() {
+            self.units.clone_from(units);
+        }
+    }
+
     fn append(&mut self, record: &RoundRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
@@ -175,17 +186,22 @@ impl Results {
         let summary = Summary::new(&self.records, outcome, &state.weights, seconds);
         let json = serde_json::to_string_pretty(&summary).map_err(io::Error::from);
         let json = json.map_err(ResultsError::unwritable(&self.folder.join(SUMMARY)))?;
+        let units = self.description.sub_models.as_ref().map(|_| (&self.units, layout));
         let report = Report {
             description: &self.description,
             parameters: state.weights.parameters.len(),
             summary: &summary,
             records: &self.records,
             histogram: holdings.and_then(LabelHistogram::new),
+            units,
         };
         let model = state.weights.save(layout, &self.folder.join(MODEL));
         let written = [
             model.map_err(|error| Box::new(error).into()),
             self.write(SUMMARY, &(json + "\n")),
+            units.map_or(Ok(()), |(units, layout)| {
+                self.write(UNITS, &units_by_layer(units, layout))
+            }),
             self.write(REPORT, &report.to_html()),
         ];
         match self.failed.take().or(written.into_iter().find_map(Result::err)) {
@@ -198,6 +214,13 @@ impl Results {
         let path = self.folder.join(name);
         replace(&path, text.as_bytes()).map_err(ResultsError::unwritable(&path))
     }
+}
+
+/// The counts as JSON.
+fn units_by_layer(units: &UnitCounts, layout: &Layout) -> String {
+    let groups = layout.groups.iter().zip(&units.0);
+    let groups = groups.map(|(group, counts)| serde_json::json!({ "layer": group.place, "trained": counts }));
+    serde_json::Value::from_iter(groups).to_string() + "\n"
 }
 
 /// Whether something is there, be it a link that leads nowhere.

@@ -333,6 +333,7 @@ impl Driver {
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
+                    units: self.engine.units(),
                 });
             }
             Action::Finish(outcome) => return Ok(Some(outcome)),
@@ -349,6 +350,8 @@ impl Driver {
         model: &Arc<GlobalModel>,
         observe: Observer<'_>,
     ) -> Result<(), ServerError> {
+        // What was offered before answered another question.
+        self.offers.remove(&client);
         let (sections, blob) = self.broadcasts.offer(model, &card)?;
         let message = ToClient::Task {
             round,
@@ -411,7 +414,7 @@ impl Driver {
             return Ok(());
         };
         let part = model.part(card)?;
-        let broadcast = model.broadcast(&part);
+        let broadcast = model.evaluated(&part, trial.width());
         let description = self.description.clone();
         self.done.spawn_blocking(move || Done::Tested {
             round,

@@ -51,7 +51,7 @@ impl Description for Attention {
         let inner = bounded("its heads", &[heads, head_size])?;
         bounded("its projections", &[sequence, inner])?;
         bounded("its attention", &[heads, sequence, sequence])?;
-        let by_head = match groups.open(place, heads) {
+        let by_head = match groups.open_heads(place, heads) {
             Axis::Group { group, block } => Axis::Group {
                 group,
                 block: block * head_size,

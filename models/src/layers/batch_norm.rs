@@ -84,11 +84,19 @@ struct Live {
 impl Live {
     /// Whether a pass over so many values for each channel goes by the batch's statistics.
     fn by_batch(mode: &Mode<'_>, count: usize) -> bool {
-        matches!(mode, Mode::Train(_)) && count > 1
+        match mode {
+            Mode::Train(_) => count > 1,
+            Mode::Calibrate => true,
+            Mode::Evaluate => false,
+        }
     }
 
     /// Lets a channel's running statistics follow those of a batch.
-    fn follow(&self, running: (&mut f32, &mut f32), mean: f32, variance: f32, count: usize) {
+    fn follow(&self, running: (&mut f32, &mut f32), mean: f32, variance: f32, count: usize, mode: &Mode<'_>) {
+        if let Mode::Calibrate = mode {
+            (*running.0, *running.1) = (mean, variance);
+            return;
+        }
         let unbiased = variance * (count as f32 / (count - 1) as f32);
         *running.0 += self.settings.momentum * (mean - *running.0);
         *running.1 += self.settings.momentum * (unbiased - *running.1);
@@ -117,7 +125,7 @@ impl Layer for Live {
             let host = |tensor: &Tensor| tensor.flatten_all()?.to_vec1::<f32>();
             let running = running_mean.iter_mut().zip(running_variance);
             for (running, (mean, variance)) in running.zip(host(&mean)?.into_iter().zip(host(&variance)?)) {
-                self.follow(running, mean, variance, count);
+                self.follow(running, mean, variance, count, mode);
             }
             (mean, variance)
         } else {
@@ -154,7 +162,7 @@ impl Layer for Live {
                 let squares = self.rows(input, channel).map(|row| squares_about(row, mean));
                 variance = squares.sum::<f32>() / count as f32;
                 let running = (&mut running_mean[channel], &mut running_variance[channel]);
-                self.follow(running, mean, variance, count);
+                self.follow(running, mean, variance, count, mode);
             }
             self.statistics
                 .push((mean, 1.0 / (variance + self.settings.epsilon).sqrt()));

@@ -48,7 +48,7 @@ impl Live {
     fn factor(&self, mode: &Mode<'_>) -> f32 {
         match mode {
             Mode::Train(_) => 1.0 / self.share,
-            Mode::Evaluate => 1.0,
+            Mode::Evaluate | Mode::Calibrate => 1.0,
         }
     }
 }

@@ -9,7 +9,7 @@ mod sub_models;
 
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
-pub use sub_models::{Averaging, Capacities, Capacity, SubModels};
+pub use sub_models::{Averaging, BatchNormStatistics, Capacities, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
 use selvedge_models::{Loss, ModelDescription, OptimiserDescription};

@@ -36,6 +36,9 @@ pub struct SubModels {
     /// trained. Default false.
     #[serde(default)]
     pub masked_loss: bool,
+    /// Which statistics batch norm evaluates with. Default `running`.
+    #[serde(default)]
+    pub batch_norm: BatchNormStatistics,
 }
 
 /// How much of the model some of the clients can train.
@@ -48,6 +51,18 @@ pub struct Capacity {
     /// reports, as it joins, what it has, and gets the largest width that it can train.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+}
+
+/// Which statistics batch norm evaluates with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchNormStatistics {
+    /// Those that follow local training: they travel with the model, and are averaged as its parameters are.
+    #[default]
+    Running,
+    /// None travel and none are kept: before a model is evaluated, clients that can hold it run their training examples
+    /// through it, and its statistics are taken over all of these (Diao et al. 2021).
+    Static,
 }
 
 /// Over whom a coordinate is averaged.
@@ -87,6 +102,12 @@ impl Description {
         widths.sort_unstable_by(|one, other| other.cmp(one));
         widths.dedup();
         widths
+    }
+
+    /// Whether batch norm's statistics are taken before each evaluation, and do not travel with the model.
+    pub fn is_calibrated(&self) -> bool {
+        let statistics = self.sub_models.as_ref().map(|sub_models| sub_models.batch_norm);
+        statistics == Some(BatchNormStatistics::Static)
     }
 
     /// Whether clients report what they have, and get the width that fits.
@@ -213,6 +234,11 @@ impl SubModels {
                            them that could be thinned";
             return Some(message.into());
         }
+        if self.scaler && !layout.buffers.is_empty() && self.batch_norm == BatchNormStatistics::Running {
+            let message = "with `scaler`, batch norm meets other values in training than in evaluation: set batch_norm = \
+                           \"static\" too";
+            return Some(message.into());
+        }
         let groups: Vec<usize> = layout.groups.iter().map(|group| group.units).collect();
         if let Some(blocks) = self.plan.blocks() {
             let small = layout.groups.iter().find(|group| group.units < blocks as usize);
@@ -221,6 +247,20 @@ impl SubModels {
                 return Some(format!(
                     "layer {place} has {units} units, too few for plan.blocks = {blocks}: a sub-model would have none of \
                      them"
+                ));
+            }
+        }
+        for group in layout.groups.iter().filter(|group| group.are_heads) {
+            let widths = match self.plan.blocks() {
+                Some(blocks) => vec![Width(1.0 / f64::from(blocks))],
+                None => description.widths(),
+            };
+            let heads = |width: &Width| width.0 * group.units as f64;
+            let uneven = |width: &&Width| (heads(width) - heads(width).round()).abs() > 1e-6;
+            if let Some(width) = widths.iter().find(uneven) {
+                let (place, heads) = (&group.place, group.units);
+                return Some(format!(
+                    "layer {place} (attention) has {heads} heads, and {width} of them is not a whole number"
                 ));
             }
         }

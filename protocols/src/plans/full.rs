@@ -14,6 +14,10 @@ impl Plan for Full {
         groups.iter().map(|&units| (0..units as u32).collect()).collect()
     }
 
+    fn trains_whole(&self) -> bool {
+        true
+    }
+
     fn dealer(&self) -> Box<dyn Dealer> {
         Box::new(self.clone())
     }

@@ -33,7 +33,7 @@ pub(super) struct Chart {
 
 /// One line.
 pub(super) struct Series {
-    name: &'static str,
+    name: String,
     points: Vec<(u32, f64)>,
 }
 
@@ -74,11 +74,12 @@ impl Scale {
 
 impl Series {
     /// A line through the rounds that have a value.
-    pub(super) fn new(name: &'static str, points: impl Iterator<Item = (u32, Option<f64>)>) -> Self {
+    pub(super) fn new(name: impl Into<String>, points: impl Iterator<Item = (u32, Option<f64>)>) -> Self {
         let drawable = |value: &f64| value.abs() < LARGEST;
         let points = points
             .filter_map(|(round, value)| Some((round, value.filter(drawable)?)))
             .collect();
+        let name = name.into();
         Self { name, points }
     }
 }

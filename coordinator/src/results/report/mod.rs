@@ -4,16 +4,18 @@ mod chart;
 mod figures;
 mod label_histogram;
 mod rounds_table;
+mod sub_models;
 
 pub(super) use label_histogram::LabelHistogram;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use selvedge_models::Layout;
 use selvedge_protocols::Description;
 use serde::Serialize;
 
 use self::chart::{Chart, Scale, Series};
 use super::Summary;
-use crate::{Outcome, RoundRecord};
+use crate::{Outcome, RoundRecord, engine::UnitCounts};
 
 /// What a report is made of.
 pub(super) struct Report<'a> {
@@ -23,6 +25,8 @@ pub(super) struct Report<'a> {
     pub(super) summary: &'a Summary,
     pub(super) records: &'a [RoundRecord],
     pub(super) histogram: Option<LabelHistogram<'a>>,
+    /// Of a run with sub-models, how often each unit was trained.
+    pub(super) units: Option<(&'a UnitCounts, &'a Layout)>,
 }
 
 /// Forbids the browser to fetch or run anything: names and reasons in the page come from files and peers.
@@ -53,6 +57,14 @@ impl Report<'_> {
                     main {
                         (self.headline())
                         section { h2 { "Training" } (self.charts()) }
+                        @if let Some((units, layout)) = self.units {
+                            section {
+                                h2 { "Sub-models" }
+                                (sub_models::charts(self.records))
+                                (sub_models::table(self.records))
+                                (sub_models::histogram(units, layout))
+                            }
+                        }
                         @if let Some(histogram) = &self.histogram {
                             section { h2 { "Partition" } (histogram.to_html()) }
                         }
@@ -144,11 +156,13 @@ impl Report<'_> {
                 (chart("Accuracy", Scale::Percent, vec![
                     self.series("test", |record| record.test_accuracy),
                     self.series("clients’ own", |record| record.clients_accuracy),
+                    self.series("on training examples", |record| record.training_accuracy),
                 ]))
                 (chart("Loss", Scale::Number, vec![
                     self.series("test", |record| record.test_loss),
                     self.series("clients’ own", |record| record.clients_loss),
                     self.series("training", |record| record.train_loss),
+                    self.series("new model on training examples", |record| record.training_loss),
                 ]))
                 (chart("Traffic so far", Scale::Bytes, vec![
                     self.running_sum("from clients", |record| record.bytes_up),
