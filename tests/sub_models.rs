@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use candle_core::Device;
 
-use selvedge_coordinator::{Progress, RoundRecord};
+use selvedge_coordinator::{Progress, RoundRecord, engine::UnitCounts};
 use selvedge_data::Split;
 use selvedge_models::{Mode, Network, SubModel, Weights};
 use selvedge_protocols::{
@@ -53,6 +53,12 @@ fn description(set: &[&str]) -> Arc<Description> {
 
 /// The final state and the records of a run.
 fn simulate(description: &Arc<Description>, workers: usize) -> (ServerState, Vec<RoundRecord>) {
+    let (state, records, _) = simulate_and_count(description, workers);
+    (state, records)
+}
+
+/// [`simulate`], and how often each unit was trained.
+fn simulate_and_count(description: &Arc<Description>, workers: usize) -> (ServerState, Vec<RoundRecord>, UnitCounts) {
     let split: Split = description.data.load("".as_ref()).unwrap();
     let dealt = description.deal(&split.train).unwrap();
     let simulation = Simulation {
@@ -64,17 +70,18 @@ fn simulate(description: &Arc<Description>, workers: usize) -> (ServerState, Vec
         workers,
         stop: None,
     };
-    let mut records = Vec::new();
+    let (mut records, mut counted) = (Vec::new(), UnitCounts::default());
     let (state, _) = simulation
         .run(&mut |progress| {
-            if let Progress::Record { record, .. } = progress {
+            if let Progress::Record { record, units, .. } = progress {
+                counted.clone_from(units);
                 let mut record = record.clone();
                 record.seconds = 0.0;
                 records.push(record);
             }
         })
         .unwrap();
-    (state, records)
+    (state, records, counted)
 }
 
 fn initial(description: &Description) -> Weights {
@@ -294,4 +301,35 @@ fn calibrated_statistics_are_those_of_the_training_examples() {
     for (mean, sum) in state.weights.buffers[..8].iter().zip(sums) {
         assert!((f64::from(*mean) - sum / count).abs() < 1e-4, "{mean} {}", sum / count);
     }
+}
+
+#[test]
+fn each_unit_is_trained_once_in_each_pass_over_the_blocks() {
+    for dealing in ["deck", "latin-square"] {
+        let description = description(&[
+            &format!("sub_models.plan={{ kind = 'partitioned', blocks = 4, dealing = '{dealing}' }}"),
+            "clients=4",
+            "cohort.size=4",
+        ]);
+        // Four cards a round: a deck in each of the three rounds, three quarters of a square in all of them.
+        let (_, _, UnitCounts(units)) = simulate_and_count(&description, 2);
+        assert_eq!(units.iter().map(Vec::len).collect::<Vec<_>>(), [8, 4, 12]);
+        assert!(units.iter().flatten().all(|count| *count == 3), "{dealing}: {units:?}");
+    }
+}
+
+#[test]
+fn ordered_dropout_with_one_width_draws_nothing_and_with_two_trains_the_inner_more_often() {
+    let run = |plan: &str, capacities: &str| {
+        let plan = format!("sub_models.plan.kind={plan}");
+        simulate(
+            &description(&[&plan, &format!("sub_models.capacities={capacities}")]),
+            2,
+        )
+        .0
+    };
+    let one = "[{ width = 0.5, share = 1.0 }]";
+    assert_eq!(run("ordered", one), run("static", one));
+    let two = "[{ width = 0.5, share = 0.5 }, { width = 0.25, share = 0.5 }]";
+    assert_ne!(run("ordered", two), run("static", two));
 }

@@ -141,7 +141,7 @@ impl<'a> Local<'a> {
 impl LocalSteps for Local<'_> {
     fn train(&mut self, start: &Weights, mut correction: Option<Correction<'_>>) -> Result<Trained, LocalError> {
         let is_nested = !self.part.nested.is_empty();
-        let mut weights = start.clone();
+        let mut weights = if is_nested { start.clone() } else { Weights::default() };
         let network = self.trainer.networks.of(&self.part.model)?;
         let has_statistics = !start.buffers.is_empty();
         match has_statistics {

@@ -145,3 +145,47 @@ fn an_infinite_clipping_norm_changes_no_bit_and_a_finite_one_bounds_the_change()
         .sqrt();
     assert!((0.00099..0.00101).contains(&norm), "{norm}");
 }
+
+/// Classes 1 and 2 are not among the examples: their outputs count as 0 and their weights stay.
+#[test]
+fn a_masked_loss_leaves_the_outputs_of_absent_classes_as_they_were() {
+    let trained = |masked: bool| {
+        let masked = format!("sub_models.masked_loss={masked}");
+        let description = description(&["sub_models.plan.kind=full", &masked]);
+        let dataset = dataset(30);
+        let only_first: Vec<u32> = (0..30).step_by(3).collect();
+        let parts = Parts::of(&Arc::new(description.clone())).unwrap();
+        let examples = Examples {
+            dataset: &dataset,
+            indices: &only_first,
+        };
+        let broadcast = Broadcast {
+            weights: initial(&description),
+            vectors: Vectors::new(),
+        };
+        let update = Trainer::new(Default::default())
+            .train(
+                &description,
+                parts.whole(),
+                &ClientName::numbered(0),
+                1,
+                &broadcast,
+                examples,
+                &mut Vectors::new(),
+            )
+            .unwrap();
+        let Values::F32(parameters) = &update.sections[0].values else {
+            panic!("not numbers")
+        };
+        // The last layer's rows, one for each class, and its biases.
+        let last = |of: &[f32]| of[25..].to_vec();
+        (last(parameters), last(&broadcast.weights.parameters))
+    };
+    let (after, before) = trained(true);
+    assert_ne!(after[..5], before[..5]);
+    assert_eq!(after[5..15], before[5..15]);
+    assert_ne!(after[15], before[15]);
+    assert_eq!(after[16..], before[16..]);
+    let (after, before) = trained(false);
+    assert_ne!(after[5..15], before[5..15]);
+}
