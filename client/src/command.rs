@@ -38,11 +38,11 @@ pub struct ClientCommand {
     #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
     state: PathBuf,
     /// Memory for training, in megabytes: where clients report what they have, this one gets a sub-model that fits
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", value_parser = above_zero)]
     memory: Option<f64>,
     /// Speed of training, in billions of floating-point operations a second: where clients report what they have, this
     /// one gets a sub-model that it can train within a round
-    #[arg(long, value_name = "GFLOPS")]
+    #[arg(long, value_name = "GFLOPS", value_parser = above_zero)]
     speed: Option<f64>,
     /// Give up after so long without a coordinator
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
@@ -173,6 +173,15 @@ impl ExamplesFrom {
                 detail: "say where the examples are, with --data or --deal".into(),
             }),
         }
+    }
+}
+
+/// Reads a number above 0.
+fn above_zero(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it is not a number".to_string())?;
+    match number > 0.0 && number.is_finite() {
+        true => Ok(number),
+        false => Err("it must be above 0".into()),
     }
 }
 

@@ -13,7 +13,7 @@ use selvedge_protocols::{
     evaluation::{Batch, evaluate},
     message::Evaluation,
     sections::Section,
-    update::{BUFFERS, SealedUpdate, TrainingReport},
+    update::{BUFFERS, CALIBRATION_BATCH, SealedUpdate, TrainingReport},
 };
 
 use crate::local::Local;
@@ -46,9 +46,6 @@ impl Networks {
         Ok(&mut networks[0].1)
     }
 }
-
-/// Examples whose statistics are taken together.
-const CALIBRATION_BATCH: usize = 100;
 
 /// The examples that a client trains or evaluates on: some of a data set.
 #[derive(Clone, Copy)]
@@ -113,13 +110,13 @@ impl Trainer {
         let network = self.networks.of(&part.model)?;
         network.load_parameters(&broadcast.weights.parameters)?;
         let mut moments = Moments::default();
-        for batch in examples.indices.chunks(CALIBRATION_BATCH) {
+        for batch in calibration_batches(examples.indices) {
             if self.abandon.load(Ordering::Relaxed) {
                 return Err(LocalError::Abandoned);
             }
             let inputs = self.batch.gather(examples.dataset, batch)?;
             network.forward(&inputs, &mut Mode::Calibrate)?;
-            moments.add(network.layout(), network.buffers(), batch.len());
+            moments.add(network.layout(), network.buffers(), batch.len() as f64);
         }
         Ok(moments)
     }
@@ -134,13 +131,15 @@ impl Trainer {
         broadcast: &Broadcast,
         examples: Examples<'_>,
     ) -> Result<SealedUpdate, LocalError> {
-        let moments = self.calibrate(part, broadcast, examples)?.mean().unwrap_or_default();
+        let layout = self.networks.of(&part.model)?.layout().clone();
+        let statistics = self.calibrate(part, broadcast, examples)?.statistics(&layout);
+        let statistics = statistics.unwrap_or_else(|| Weights::zeros(&layout).buffers);
         Ok(SealedUpdate {
             report: TrainingReport {
                 examples: examples.indices.len() as u64,
                 ..TrainingReport::default()
             },
-            sections: vec![Section::new(BUFFERS, moments)],
+            sections: vec![Section::new(BUFFERS, statistics)],
         })
     }
 
@@ -156,17 +155,35 @@ impl Trainer {
         calibration: Examples<'_>,
         examples: Examples<'_>,
     ) -> Result<Evaluation, LocalError> {
-        let mut weights = broadcast.weights.clone();
         let layout = self.networks.of(&part.model)?.layout().clone();
-        if weights.buffers.len() < layout.buffer_count() {
-            let moments = self.calibrate(part, broadcast, calibration)?.mean();
-            weights.buffers = match moments {
-                Some(moments) => Moments::statistics(&layout, moments),
-                None => Weights::zeros(&layout).buffers,
-            };
-        }
+        let statistics = match broadcast.weights.buffers.len() < layout.buffer_count() {
+            true => self.calibrate(part, broadcast, calibration)?.statistics(&layout),
+            false => None,
+        };
         let network = self.networks.of(&part.model)?;
-        network.load(&weights)?;
+        match statistics {
+            Some(buffers) => network.load(&Weights {
+                parameters: broadcast.weights.parameters.clone(),
+                buffers,
+            })?,
+            None if broadcast.weights.buffers.is_empty() => network.load_parameters(&broadcast.weights.parameters)?,
+            None => network.load(&broadcast.weights)?,
+        }
         evaluate(network, description.training.loss, examples.dataset, examples.indices)
     }
+}
+
+/// The examples in batches; one that would be left alone, without a variance of its own, goes with the batch before it.
+fn calibration_batches(examples: &[u32]) -> impl Iterator<Item = &[u32]> {
+    let mut rest = examples;
+    std::iter::from_fn(move || {
+        let size = match rest.len() {
+            0 => return None,
+            left if left <= CALIBRATION_BATCH + 1 => left,
+            _ => CALIBRATION_BATCH,
+        };
+        let batch;
+        (batch, rest) = rest.split_at(size);
+        Some(batch)
+    })
 }

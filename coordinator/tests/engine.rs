@@ -112,6 +112,7 @@ impl Run {
                     client,
                     round,
                     inspector,
+                    ..
                 } => self.receive.push((client, round, inspector)),
                 Action::Answer { client, round, verdict } => self.answers.push((client, round, verdict)),
                 Action::Test { round, .. } => self.tests.push(round),
@@ -127,6 +128,7 @@ impl Run {
         self.event(Event::Offered {
             client: client(index),
             round,
+            task: Task::Train,
             report: update.report,
             sections,
             bytes,
@@ -142,7 +144,13 @@ impl Run {
             .unwrap();
         let (client, round, inspector) = self.receive.remove(at);
         let update = inspector.open(update);
-        self.event(Event::Received { client, round, update });
+        let task = Task::Train;
+        self.event(Event::Received {
+            client,
+            round,
+            task,
+            update,
+        });
     }
 
     /// A client offers an update and it is received at once.
@@ -529,6 +537,7 @@ fn an_update_of_another_size_than_announced_is_rejected_before_it_is_received() 
         run.event(Event::Offered {
             client: client(index),
             round: 1,
+            task: Task::Train,
             report: report(1),
             sections,
             bytes,
@@ -570,6 +579,7 @@ fn a_client_whose_training_fails_costs_its_update_not_the_round() {
     run.event(Event::Failed {
         client: client(0),
         round: 1,
+        task: Task::Train,
         reason: "out of memory".into(),
     });
     for index in 1..4 {

@@ -3,43 +3,42 @@
 
 use crate::layout::Layout;
 
-/// The first and second moments of what a model's batch norms met, summed over batches that ran in
-/// [`Mode::Calibrate`](crate::Mode::Calibrate).
-///
-/// Moments can be averaged over clients, by their examples, where variances cannot.
+/// The first and second moments of what a model's batch norms met, pooled from the means and variances of batches that ran
+/// in [`Mode::Calibrate`](crate::Mode::Calibrate), or of clients: moments can be averaged, where variances cannot.
 #[derive(Clone, Debug, Default)]
 pub struct Moments {
     sums: Vec<f64>,
-    examples: f64,
+    weight: f64,
 }
 
 impl Moments {
-    /// Takes in a batch, from the buffers that its forward has left.
-    pub fn add(&mut self, layout: &Layout, buffers: &[f32], examples: usize) {
-        let weight = examples as f64;
-        self.sums.resize(buffers.len(), 0.0);
+    /// Takes in means and variances, laid out as a model's buffers, of so many examples.
+    pub fn add(&mut self, layout: &Layout, statistics: &[f32], examples: f64) {
+        self.sums.resize(layout.buffer_count(), 0.0);
         for (mean, variance) in pairs(layout) {
-            let first = f64::from(buffers[mean]);
-            self.sums[mean] += weight * first;
-            self.sums[variance] += weight * (f64::from(buffers[variance]) + first * first);
+            let (Some(first), Some(spread)) = (statistics.get(mean), statistics.get(variance)) else {
+                return;
+            };
+            let (first, spread) = (f64::from(*first), f64::from(*spread).max(0.0));
+            self.sums[mean] += examples * first;
+            self.sums[variance] += examples * (spread + first * first);
         }
-        self.examples += weight;
+        self.weight += examples;
     }
 
-    /// The mean moments, laid out as the buffers; `None` when there was no batch.
-    pub fn mean(&self) -> Option<Vec<f32>> {
-        let mean = |sum: &f64| (sum / self.examples) as f32;
-        (self.examples > 0.0).then(|| self.sums.iter().map(mean).collect())
-    }
-
-    /// The buffers that mean moments come to.
-    pub fn statistics(layout: &Layout, mut moments: Vec<f32>) -> Vec<f32> {
-        for (mean, variance) in pairs(layout) {
-            let first = f64::from(moments[mean]);
-            let second = f64::from(moments[variance]);
-            moments[variance] = (second - first * first).max(0.0) as f32;
+    /// The means and variances of all that was taken in; `None` when that was nothing.
+    pub fn statistics(&self, layout: &Layout) -> Option<Vec<f32>> {
+        if self.weight <= 0.0 {
+            return None;
         }
-        moments
+        let mut statistics = vec![0.0; layout.buffer_count()];
+        for (mean, variance) in pairs(layout) {
+            let first = self.sums[mean] / self.weight;
+            let second = self.sums[variance] / self.weight;
+            statistics[mean] = first as f32;
+            statistics[variance] = (second - first * first).max(0.0) as f32;
+        }
+        Some(statistics)
     }
 }
 
@@ -68,10 +67,15 @@ mod tests {
         let layout = model.layout().unwrap();
         // Of 1, 3 and of 5, 7, 9: all have mean 5 and variance 8.
         let mut moments = Moments::default();
-        assert_eq!(moments.mean(), None);
-        moments.add(&layout, &[2.0, 1.0], 2);
-        moments.add(&layout, &[7.0, 8.0 / 3.0], 3);
-        let statistics = Moments::statistics(&layout, moments.mean().unwrap());
-        assert_eq!(statistics, [5.0, 8.0]);
+        assert_eq!(moments.statistics(&layout), None);
+        moments.add(&layout, &[2.0, 1.0], 2.0);
+        moments.add(&layout, &[7.0, 8.0 / 3.0], 3.0);
+        assert_eq!(moments.statistics(&layout), Some(vec![5.0, 8.0]));
+        // A small variance far from 0 survives, as it would not as a second moment of 32 bits.
+        let mut moments = Moments::default();
+        moments.add(&layout, &[2000.0, 0.01], 3.0);
+        moments.add(&layout, &[2000.0, 0.03], 1.0);
+        let variance = moments.statistics(&layout).unwrap()[1];
+        assert!((variance - 0.015).abs() < 1e-6, "{variance}");
     }
 }

@@ -6,21 +6,19 @@ use crate::{description::ModelDescription, error::ModelError};
 /// gradient; what was trained, as numbers and as bytes.
 const FOR_EACH_PARAMETER: u64 = 6;
 
-/// Values for each value between two layers, and inside them: itself, and the gradient there.
-const FOR_EACH_ACTIVATION: u64 = 2;
-
 impl ModelDescription {
-    /// About how many bytes a client needs to train the model in batches of `batch` examples, beside its data and the
-    /// program itself.
+    /// About how many bytes a client needs to train the model, beside its data and the program itself: for `vectors` more
+    /// values for each parameter (an optimiser's moments, an algorithm's vectors), and for what lies between the layers
+    /// and inside them of `examples` at a time, gradients counted as examples.
     ///
     /// # Errors
     /// When the model is not in order.
-    pub fn training_memory(&self, batch: u64) -> Result<u64, ModelError> {
+    pub fn training_memory(&self, vectors: u64, examples: u64) -> Result<u64, ModelError> {
         let built = self.build()?;
         let parameters = (built.layout.parameter_count() + built.layout.buffer_count()) as u64;
         let input = self.input.iter().product::<usize>() as u64;
-        let activations = (input + built.chain.activations()).saturating_mul(batch);
-        let values = FOR_EACH_PARAMETER * parameters + FOR_EACH_ACTIVATION.saturating_mul(activations);
+        let activations = (input + built.chain.activations()).saturating_mul(examples);
+        let values = ((FOR_EACH_PARAMETER + vectors) * parameters).saturating_add(activations);
         Ok(values.saturating_mul(size_of::<f32>() as u64))
     }
 }

@@ -41,6 +41,7 @@ pub use optimiser::{Optimiser, OptimiserDescription};
 pub use presets::Preset;
 pub use sub_model::{Coordinates, SubModel};
 pub use summary::{LayerSummary, Summary};
+pub use thinning::units_kept;
 pub use weights::Weights;
 pub use width::{Axis, Group, WidthGroup};
 

@@ -8,12 +8,16 @@ use crate::{
     width::{Axis, WidthGroup},
 };
 
+/// How many of a width group's units a model of width `width`, in (0, 1], keeps: the share of them, rounded up (Diao et
+/// al. 2021). A width as it can be written, such as 0.3333333, is the share that it is meant to be.
+pub fn units_kept(units: usize, width: f64) -> usize {
+    ((units as f64 * width - 1e-4).ceil() as usize).clamp(1, units)
+}
+
 impl Layout {
-    /// How many units of each width group a model of width `width`, in (0, 1], keeps: the share of them, rounded up
-    /// (Diao et al. 2021).
+    /// [`units_kept`] of each width group.
     pub fn units_at(&self, width: f64) -> Vec<usize> {
-        let kept = |units: usize| ((units as f64 * width).ceil() as usize).clamp(1, units);
-        self.groups.iter().map(|group| kept(group.units)).collect()
+        self.groups.iter().map(|group| units_kept(group.units, width)).collect()
     }
 }
 
@@ -44,23 +48,26 @@ impl ModelDescription {
                 )));
             }
         }
-        let mut opened = built.opened.iter().map(|axis| match axis {
-            Axis::Group { group, .. } => Some(*group),
-            Axis::Fixed => None,
-        });
-        let mut thinner = Thinner {
-            opened: &mut opened,
-            kept: |group: WidthGroup| (units[group.0], groups[group.0].units),
-            scaled,
+        let thinned = |scaled| {
+            let mut opened = built.opened.iter().map(|axis| match axis {
+                Axis::Group { group, .. } => Some(*group),
+                Axis::Fixed => None,
+            });
+            let mut thinner = Thinner {
+                opened: &mut opened,
+                kept: |group: WidthGroup| (units[group.0], groups[group.0].units),
+                scaled,
+            };
+            Self {
+                layers: thinner.layers(&self.layers),
+                ..self.clone()
+            }
         };
-        let thinned = Self {
-            layers: thinner.layers(&self.layers),
-            ..self.clone()
-        };
-        thinned
-            .check()
+        // Without scalers, so that errors name the layers by their places here.
+        let bare = thinned(false);
+        bare.check()
             .map_err(|error| ModelError::Thinning(format!("what is kept is no model: {error}")))?;
-        Ok(thinned)
+        Ok(if scaled { thinned(true) } else { bare })
     }
 }
 

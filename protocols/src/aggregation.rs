@@ -154,7 +154,7 @@ impl Coverage {
     }
 
     /// Puts back what a server half has moved of coordinates that nobody trained: moments decay, and would move a
-    /// coordinate long after anybody has.
+    /// coordinate long after anybody has. So do its vectors, from the second round on.
     pub fn restore(&self, state: &mut ServerState, before: &ServerState) {
         if self.all {
             return;
@@ -172,7 +172,7 @@ impl Coverage {
         );
         put_back(&mut state.weights.buffers, &before.weights.buffers, &self.buffers);
         for (name, now) in &mut state.vectors {
-            // A vector that is new keeps what it begins with.
+            // In the first round there is no before: a new vector is what the server half made it.
             if let Some(before) = before.vectors.get(name) {
                 put_back(now, before, &self.parameters);
             }

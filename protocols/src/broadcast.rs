@@ -39,12 +39,12 @@ impl Broadcast {
         self.parts().map(header).collect()
     }
 
-    /// What the sections of its blob are for those who train a part of the model.
-    pub fn headers_of(&self, part: &SubModel) -> Vec<SectionHeader> {
+    /// What the sections of its blob are for those who receive so many of its parameters and buffers.
+    pub fn headers_of(&self, parameters: usize, buffers: usize) -> Vec<SectionHeader> {
         let headers = self.headers().into_iter().map(|header| SectionHeader {
             values: match header.name.as_str() {
-                BUFFERS => part.buffers.count() as u64,
-                _ => part.parameters.count() as u64,
+                BUFFERS => buffers as u64,
+                _ => parameters as u64,
             },
             ..header
         });

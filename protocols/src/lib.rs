@@ -30,5 +30,5 @@ pub use description::Description;
 pub use parts::{Part, Parts, Ranking};
 pub use plan::{Card, Width};
 pub use rejection::Rejection;
-pub use resources::{CannotTrain, Resources};
+pub use resources::{CannotTrain, Requirements, Resources};
 pub use seed::{Purpose, Seed};

@@ -24,6 +24,8 @@ pub enum ToCoordinator {
     Offer {
         /// The round it is for.
         round: u32,
+        /// What was done for it.
+        task: Task,
         /// What the client says about its training.
         report: TrainingReport,
         /// What the update's blob holds.
@@ -42,6 +44,8 @@ pub enum ToCoordinator {
     Failed {
         /// The round it is for.
         round: u32,
+        /// What it was asked.
+        task: Task,
         /// Why, for a person.
         reason: String,
     },

@@ -71,18 +71,21 @@ impl Parts {
     /// # Errors
     /// When the card's units are no sub-model of the model.
     pub fn part(&self, card: &Card) -> Result<Arc<Part>, ModelError> {
-        self.with_units(card, self.units(card))
+        self.ranked(card, None)
     }
 
-    /// What a card stands for when the global model is `weights`.
+    /// What a card stands for when units are ranked like this.
     ///
     /// # Errors
     /// As for [`part`](Self::part).
     pub fn ranked(&self, card: &Card, ranking: Option<&Ranking>) -> Result<Arc<Part>, ModelError> {
+        if self.description.plan().trains_whole() {
+            return Ok(self.whole.clone());
+        }
         let units = self.units(card);
         let units = match ranking {
-            None => units,
             Some(ranking) => ranking.units(units),
+            None => units,
         };
         self.with_units(card, units)
     }

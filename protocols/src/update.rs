@@ -36,7 +36,10 @@ pub const PARAMETERS: &str = "parameters";
 /// The name of the section of a model's running statistics.
 pub const BUFFERS: &str = "buffers";
 
-/// The sections that the moments of a model's batch norms travel as.
+/// Examples whose statistics are taken together, when a model is calibrated.
+pub const CALIBRATION_BATCH: usize = 100;
+
+/// The sections that the statistics of a model's batch norms travel as.
 pub fn expected_moments(layout: &Layout) -> Vec<SectionHeader> {
     vec![SectionHeader {
         name: BUFFERS.into(),

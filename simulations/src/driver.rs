@@ -9,7 +9,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, engine::Trial};
 use selvedge_protocols::{
-    ClientName, Rejection, ServerState, Vectors,
+    ClientName, LocalError, Rejection, ServerState, Vectors,
     evaluation::TEST_CHUNK,
     message::{Evaluation, Task},
     sections::packed_bytes,
@@ -157,13 +157,19 @@ impl<'a> Driver<'a> {
             Action::Receive {
                 client,
                 round,
+                task,
                 inspector,
             } => {
                 let update = match self.withdraw(&client) {
                     Some(update) => inspector.open(update),
                     None => Err(Rejection::TransferFailed("nothing was offered".into())),
                 };
-                events.push_back(Event::Received { client, round, update });
+                events.push_back(Event::Received {
+                    client,
+                    round,
+                    task,
+                    update,
+                });
             }
             Action::Answer { client, verdict, .. } => {
                 // What was turned down at once is never asked for.
@@ -263,13 +269,13 @@ impl<'a> Driver<'a> {
                 if !kept.is_empty() {
                     self.proposed.insert(client.clone(), kept);
                 }
-                Some(self.offer(client, round, update))
+                Some(self.offer(client, round, Task::Train, update))
             }
             Done::Calibrated {
                 client,
                 round,
                 result: Ok(update),
-            } => Some(self.offer(client, round, update)),
+            } => Some(self.offer(client, round, Task::Calibrate, update)),
             Done::Evaluated {
                 client,
                 round,
@@ -287,25 +293,17 @@ impl<'a> Driver<'a> {
                 client,
                 round,
                 result: Err(error),
-            }
-            | Done::Calibrated {
+            } => Some(self.fail(client, round, Task::Train, &error)),
+            Done::Calibrated {
                 client,
                 round,
                 result: Err(error),
-            }
-            | Done::Evaluated {
+            } => Some(self.fail(client, round, Task::Calibrate, &error)),
+            Done::Evaluated {
                 client,
                 round,
                 result: Err(error),
-            } => {
-                self.answered += 1;
-                self.outstanding -= 1;
-                Some(Event::Failed {
-                    client,
-                    round,
-                    reason: error.to_string(),
-                })
-            }
+            } => Some(self.fail(client, round, Task::Evaluate, &error)),
             Done::Tested {
                 round,
                 trial,
@@ -313,7 +311,10 @@ impl<'a> Driver<'a> {
                 result,
             } => {
                 self.outstanding -= 1;
-                let done = self.tested.get_mut(&trial).and_then(|chunks| chunks.get_mut(chunk));
+                // A round can go on while chunks of it are under way, after one that failed.
+                let is_now = round == self.engine.round();
+                let chunks = self.tested.get_mut(&trial).filter(|_| is_now);
+                let done = chunks.and_then(|chunks| chunks.get_mut(chunk));
                 if let Some(done) = done {
                     *done = Some(result.map_err(|error| error.to_string()));
                 }
@@ -326,8 +327,20 @@ impl<'a> Driver<'a> {
         })
     }
 
+    /// A worker could not do what it was given.
+    fn fail(&mut self, client: ClientName, round: u32, task: Task, error: &LocalError) -> Event {
+        self.answered += 1;
+        self.outstanding -= 1;
+        Event::Failed {
+            client,
+            round,
+            task,
+            reason: error.to_string(),
+        }
+    }
+
     /// A worker has an update ready.
-    fn offer(&mut self, client: ClientName, round: u32, update: SealedUpdate) -> Event {
+    fn offer(&mut self, client: ClientName, round: u32, task: Task, update: SealedUpdate) -> Event {
         self.answered += 1;
         let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
         let bytes = packed_bytes(&sections).unwrap_or(0);
@@ -336,6 +349,7 @@ impl<'a> Driver<'a> {
         Event::Offered {
             client,
             round,
+            task,
             report,
             sections,
             bytes,

@@ -20,7 +20,7 @@ enum Command {
         /// A description whose model to show [default: the built-in example]
         file: Option<PathBuf>,
         /// Show a preset instead
-        #[arg(long, value_name = "NAME", value_parser = preset, conflicts_with = "file")]
+        #[arg(long, value_name = "NAME", value_parser = preset, conflicts_with_all = ["file", "set"])]
         preset: Option<Preset>,
         /// Show the model with only this share of the units of each width group, above 0 and at most 1
         #[arg(long, value_name = "SHARE", default_value = "1", value_parser = width)]

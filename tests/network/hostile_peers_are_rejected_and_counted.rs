@@ -69,6 +69,7 @@ fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> 
     };
     let offer = ToCoordinator::Offer {
         round,
+        task: Task::Train,
         report,
         sections: headers,
         blob,
@@ -128,6 +129,7 @@ async fn lie(
                         Lie::EarlierRound,
                         ToCoordinator::Offer {
                             round,
+                            task,
                             report,
                             sections,
                             blob,
@@ -136,6 +138,7 @@ async fn lie(
                         0,
                         ToCoordinator::Offer {
                             round: round - 1,
+                            task,
                             report,
                             sections,
                             blob,

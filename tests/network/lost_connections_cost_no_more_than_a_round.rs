@@ -6,7 +6,7 @@ use std::{
 use selvedge_client::{AgentError, Moment};
 use selvedge_coordinator::{Outcome, Progress};
 use selvedge_protocols::{
-    message::{ToClient, ToCoordinator},
+    message::{Task, ToClient, ToCoordinator},
     sections::{Section, pack},
     update::TrainingReport,
     wire::{BlobStore, Limits, Listener, connect, serve_blobs},
@@ -246,6 +246,7 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
                         ToClient::Task { round, .. } => {
                             let offer = ToCoordinator::Offer {
                                 round,
+                                task: Task::Train,
                                 report: TrainingReport {
                                     examples: 1,
                                     steps: 1,

@@ -3,7 +3,7 @@ use std::future::pending;
 use selvedge_client::{AgentError, Ending, Moment};
 use selvedge_coordinator::Progress;
 use selvedge_protocols::{
-    CannotTrain, Parts, Resources, Width,
+    CannotTrain, Parts, Requirements, Resources, Width,
     message::{ToClient, ToCoordinator},
     wire::{Limits, WireError, connect},
 };
@@ -141,32 +141,33 @@ async fn who_has_too_little_memory_for_the_smallest_sub_model_is_told_so_and_the
         "network.start_with=2",
     ]);
     let parts = Parts::of(&federation.description).unwrap();
-    let layout = federation.description.model.layout().unwrap();
-    let needed = |width: f64| {
-        let model = federation
-            .description
-            .model
-            .thinned(&layout.units_at(width), false)
-            .unwrap();
-        model.training_memory(4).unwrap()
+    let requirements = Requirements::of(&parts, &federation.description).unwrap();
+    let width = |memory| {
+        let resources = Resources {
+            memory: Some(memory),
+            ..Resources::default()
+        };
+        requirements.largest_width(&resources)
     };
-    let too_little = Resources {
-        memory: Some(needed(0.5) - 1),
-        ..Resources::default()
+    // Of 4 -> 8 -> 3 and of 4 -> 4 -> 3 the second has 35 parameters; 6 values of each, 8 examples of 4 + 4 + 4 + 3 values.
+    let (small, enough) = (4 * (6 * 35 + 8 * 15), 1 << 20);
+    assert_eq!(width(small), Ok(Width(0.5)));
+    let (width_of_smallest, given) = (Width(0.5), small - 1);
+    let refused = CannotTrain::Memory {
+        width: width_of_smallest,
+        needed: small,
+        given,
     };
-    assert!(matches!(
-        parts.largest_width(&federation.description, &too_little),
-        Err(CannotTrain::Memory { width: Width(0.5), .. })
-    ));
+    assert_eq!(width(given), Err(refused));
     let (listener, address) = federation.listen();
     let with = |number: usize, memory: u64| {
         let mut agent = federation.agent(&address, number);
         agent.memory = Some(memory);
         send(agent)
     };
-    let small = with(2, needed(0.5) - 1);
-    let agents = vec![with(0, needed(1.0)), with(1, needed(1.0) - 1)];
-    let turned_away = async { small.await.unwrap().0 };
+    let turned_away = with(2, small - 1);
+    let agents = vec![with(0, enough), with(1, small)];
+    let turned_away = async { turned_away.await.unwrap().0 };
     let (run, refused) = tokio::join!(federation.serve(listener, pending(), |_| {}), turned_away);
     all_finished(agents).await;
     let AgentError::TurnedAway(reason) = refused.unwrap_err() else {

@@ -117,11 +117,15 @@ impl AgentError {
 impl Agent {
     /// What the coordinator is told of this device.
     fn resources(&self) -> Resources {
-        let (Supply::Own(dataset) | Supply::Dealt(dataset)) = &self.supply;
+        let examples = match &self.supply {
+            Supply::Own(dataset) => Some(dataset.len() as u64),
+            // Its share is known once the description is.
+            Supply::Dealt(_) => None,
+        };
         Resources {
             memory: self.memory,
             speed: self.speed,
-            examples: dataset.len() as u64,
+            examples,
         }
     }
 

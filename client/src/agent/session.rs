@@ -128,7 +128,7 @@ impl Session<'_> {
                 },
                 error = &mut serving => return Err(error.into()),
             };
-            if let Some(ToCoordinator::Failed { round, reason }) = &answer {
+            if let Some(ToCoordinator::Failed { round, reason, .. }) = &answer {
                 let (round, reason) = (*round, reason.clone());
                 (self.observe)(Moment::Failed { round, reason });
             }

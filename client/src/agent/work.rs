@@ -175,7 +175,7 @@ impl Work {
         let begun = begun.filter(|partial| partial.reference() == blob);
         let mut partial = match begun.map_or_else(|| Partial::new(blob, self.largest()), Ok) {
             Ok(partial) => partial,
-            Err(error) => return Some(failed(round, error.to_string())),
+            Err(error) => return Some(failed(round, task, error.to_string())),
         };
         let (link, connection) = (link.clone(), self.connection);
         let pulling = self.done.spawn(async move {
@@ -242,8 +242,8 @@ impl Work {
             }
             Err(error) if error.is_cancelled() => {}
             Err(_) => {
-                if let Some((round, _)) = self.working.take() {
-                    answer = Some(failed(round, "training ended unexpectedly".into()));
+                if let Some((round, task)) = self.working.take() {
+                    answer = Some(failed(round, task, "training ended unexpectedly".into()));
                 }
             }
         }
@@ -270,9 +270,9 @@ impl Work {
             // It has gone on without us.
             (Err(WireError::BlobNotHeld { .. }), _) => self.assignment = None,
             (Err(error), Some(assignment)) => {
-                let round = assignment.round;
+                let (round, task) = (assignment.round, assignment.task);
                 self.assignment = None;
-                return Ok(Some(failed(round, error.to_string())));
+                return Ok(Some(failed(round, task, error.to_string())));
             }
             (_, None) => {}
         }
@@ -317,7 +317,7 @@ impl Work {
                 is_asked.then(|| update.offer())
             }
             Ok(Outcome::Evaluated(evaluation)) => is_asked.then_some(ToCoordinator::Evaluated { round, evaluation }),
-            Err(reason) => is_asked.then(|| failed(round, reason)),
+            Err(reason) => is_asked.then(|| failed(round, task, reason)),
         })
     }
 
@@ -377,6 +377,7 @@ impl Update {
     fn offer(&self) -> ToCoordinator {
         ToCoordinator::Offer {
             round: self.round,
+            task: self.task,
             report: self.report,
             sections: self.sections.clone(),
             blob: self.held.reference(),
@@ -384,6 +385,6 @@ impl Update {
     }
 }
 
-fn failed(round: u32, reason: String) -> ToCoordinator {
-    ToCoordinator::Failed { round, reason }
+fn failed(round: u32, task: Task, reason: String) -> ToCoordinator {
+    ToCoordinator::Failed { round, task, reason }
 }

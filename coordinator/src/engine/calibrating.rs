@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use selvedge_models::{Coordinates, Moments, SubModel, Weights};
+use selvedge_models::{Layout, Moments};
 use selvedge_protocols::{
     Card, ClientName, Description, Rejection, Width,
-    aggregation::{Aggregator, WeightedMean},
+    description::Weighting,
     message::Task,
     sections::{SectionHeader, packed_bytes},
     update::{TrainingReport, check_headers, check_report},
@@ -17,6 +17,7 @@ use super::{
     hands::Hands,
     training::Closed,
 };
+use crate::RoundRecord;
 
 /// A round whose model is being calibrated: each client that has trained runs its examples through a specimen of its own
 /// width.
@@ -25,8 +26,9 @@ pub(super) struct Calibrating {
     pub(super) closed: Closed,
     model: Arc<GlobalModel>,
     hands: Hands,
-    /// Moments by width.
-    means: BTreeMap<Width, WeightedMean>,
+    weighting: Weighting,
+    /// What was met at each width, and how the specimen is laid out.
+    moments: BTreeMap<Width, (Layout, Moments)>,
 }
 
 impl Calibrating {
@@ -49,7 +51,7 @@ impl Calibrating {
         for (at, member) in cohort.members.iter().enumerate() {
             if matches!(member.status, Status::Asked) {
                 actions.push(hands.ask(at, &member.name, round, Task::Calibrate, &model));
-                hands.count_down(at, record);
+                hands.count_down(at, record, &model);
             }
         }
         Self {
@@ -57,7 +59,8 @@ impl Calibrating {
             closed,
             model,
             hands,
-            means: BTreeMap::new(),
+            weighting: description.aggregation.weighting,
+            moments: BTreeMap::new(),
         }
     }
 
@@ -142,17 +145,8 @@ impl Calibrating {
         for (client, reason) in self.cohort.expire(now, grace) {
             self.closed.record.fail_to_evaluate(&client, &reason);
         }
-        while let Some((at, Opened { update, .. })) = self.cohort.take_next() {
-            let examples = update.trained.examples as f64;
-            let all = SubModel {
-                units: Vec::new(),
-                parameters: Coordinates::all(0),
-                buffers: Coordinates::all(update.trained.weights.buffers.len()),
-            };
-            self.means
-                .entry(self.hands.width(at))
-                .or_default()
-                .fold(update, &all, examples);
+        while let Some((at, opened)) = self.cohort.take_next() {
+            self.fold(at, &opened);
         }
         for client in self.cohort.receive(window, now) {
             let Some(at) = self.cohort.position(&client) else {
@@ -161,6 +155,7 @@ impl Calibrating {
             actions.push(Action::Receive {
                 client,
                 round: self.closed.record.round,
+                task: Task::Calibrate,
                 inspector: Arc::new(Inspector {
                     filters: Vec::new(),
                     model: self.model.clone(),
@@ -172,19 +167,30 @@ impl Calibrating {
         self.cohort.is_settled()
     }
 
-    /// The statistics of each width that was calibrated.
-    pub(super) fn statistics(&mut self) -> BTreeMap<Width, Vec<f32>> {
-        let of_width = |(width, mean): (Width, WeightedMean)| {
-            let moments = Box::new(mean).finish(&Weights::default())?.weights.buffers;
-            let at = (0..)
-                .zip(&self.cohort.members)
-                .find(|(at, _)| self.hands.width(*at) == width);
-            let part = self.model.part(Some(self.hands.card(at?.0))).ok()?;
-            Some((width, Moments::statistics(&part.model.layout().ok()?, moments)))
+    fn fold(&mut self, at: usize, opened: &Opened) {
+        let Ok(layout) = opened.part.model.layout() else { return };
+        let trained = &opened.update.trained;
+        let weight = match self.weighting {
+            Weighting::Examples => trained.examples as f64,
+            Weighting::Uniform => 1.0,
         };
-        std::mem::take(&mut self.means)
-            .into_iter()
-            .filter_map(of_width)
-            .collect()
+        let entry = self.moments.entry(self.hands.width(at));
+        let (layout, moments) = entry.or_insert_with(|| (layout, Moments::default()));
+        moments.add(layout, &trained.weights.buffers, weight);
+    }
+
+    /// The statistics of each width that was calibrated.
+    pub(super) fn statistics(&self) -> BTreeMap<Width, Vec<f32>> {
+        let of_width =
+            |(width, (layout, moments)): (&Width, &(Layout, Moments))| Some((*width, moments.statistics(layout)?));
+        self.moments.iter().filter_map(of_width).collect()
+    }
+
+    /// The record of a round that is not completed.
+    pub(super) fn stopped(self, now: Duration) -> RoundRecord {
+        RoundRecord {
+            seconds: now.saturating_sub(self.closed.started).as_secs_f64(),
+            ..self.closed.record
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! *evaluate*: the new model is tried, by the coordinator on its test set and by clients on examples of theirs.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_protocols::{
     Card, ClientName, Rejection,
@@ -27,6 +27,8 @@ pub(super) struct Evaluating {
     pooled: Evaluation,
     /// What the coordinator itself is yet to evaluate.
     untested: Vec<Trial>,
+    /// What came of its trials.
+    tested: BTreeMap<Trial, Result<Option<Evaluation>, String>>,
 }
 
 impl Evaluating {
@@ -45,7 +47,7 @@ impl Evaluating {
         let hands = closed.hands.of(&positions);
         for (at, member) in cohort.members.iter().enumerate() {
             actions.push(hands.ask(at, &member.name, round, Task::Evaluate, &model));
-            hands.count_down(at, &mut record);
+            hands.count_down(at, &mut record, &model);
         }
         let mut untested = Vec::new();
         for (trial, card) in trials {
@@ -67,6 +69,7 @@ impl Evaluating {
             started: closed.started,
             pooled: Evaluation::default(),
             untested,
+            tested: BTreeMap::new(),
         }
     }
 
@@ -81,15 +84,11 @@ impl Evaluating {
 
     /// The coordinator has evaluated something.
     pub(super) fn tested(&mut self, round: u32, trial: Trial, evaluation: Result<Option<Evaluation>, String>) {
-        if round != self.record.round {
+        if round != self.record.round || !self.untested.contains(&trial) {
             return;
         }
         self.untested.retain(|untested| *untested != trial);
-        match evaluation {
-            Ok(Some(evaluation)) => self.record.test(trial, &evaluation),
-            Ok(None) => {}
-            Err(reason) => self.record.remark(format!("the model cannot be evaluated: {reason}")),
-        }
+        self.tested.insert(trial, evaluation);
     }
 
     /// A client has evaluated the model.
@@ -144,6 +143,13 @@ impl Evaluating {
     }
 
     pub(super) fn close(mut self, now: Duration) -> RoundRecord {
+        for (trial, evaluation) in self.tested {
+            match evaluation {
+                Ok(Some(evaluation)) => self.record.test(trial, &evaluation),
+                Ok(None) => {}
+                Err(reason) => self.record.remark(format!("{trial} cannot be evaluated: {reason}")),
+            }
+        }
         self.record.clients_accuracy = self.pooled.accuracy();
         self.record.clients_loss = self.pooled.mean_loss();
         self.record.seconds = now.saturating_sub(self.started).as_secs_f64();

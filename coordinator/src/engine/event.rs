@@ -1,6 +1,6 @@
 //! What the engine hears and what it answers.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use selvedge_protocols::{
     Card, ClientName, Rejection, Width,
@@ -36,6 +36,8 @@ pub enum Event {
         client: ClientName,
         /// The round it says the update is for.
         round: u32,
+        /// What it says that it has done.
+        task: Task,
         /// What it says about its training.
         report: TrainingReport,
         /// What the update's blob holds.
@@ -49,6 +51,8 @@ pub enum Event {
         client: ClientName,
         /// The round.
         round: u32,
+        /// What it is of.
+        task: Task,
         /// The update, or why there is none.
         update: Result<Opened, Rejection>,
     },
@@ -58,6 +62,8 @@ pub enum Event {
         client: ClientName,
         /// The round.
         round: u32,
+        /// What it was.
+        task: Task,
         /// Its reason.
         reason: String,
     },
@@ -96,6 +102,16 @@ pub enum Trial {
     OnTraining,
 }
 
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("the model"),
+            Self::SubModel(width) => write!(f, "the sub-model of width {width}"),
+            Self::OnTraining => f.write_str("the model on training examples"),
+        }
+    }
+}
+
 impl Trial {
     /// The width of what is evaluated.
     pub fn width(self) -> Width {
@@ -129,6 +145,8 @@ pub enum Action {
         client: ClientName,
         /// The round.
         round: u32,
+        /// What it is of.
+        task: Task,
         /// Checks and opens the update.
         inspector: Arc<Inspector>,
     },

@@ -31,8 +31,8 @@ struct Hand {
 struct Sections {
     /// What the update must have.
     expected: Arc<[SectionHeader]>,
-    /// Bytes of what is broadcast.
-    down: u64,
+    /// Parameters and buffers.
+    values: (usize, usize),
 }
 
 impl Hands {
@@ -43,20 +43,22 @@ impl Hands {
         model: &GlobalModel,
     ) -> (Self, Vec<(usize, ModelError)>) {
         let mut unplayable = Vec::new();
-        // Sub-models of equal size have equal sections.
-        let mut known: BTreeMap<(usize, usize), Sections> = BTreeMap::new();
+        let mut known: BTreeMap<Card, Sections> = BTreeMap::new();
         let hands = cards.into_iter().enumerate().map(|(at, card)| {
+            if let Some(sections) = known.get(&card) {
+                let sections = sections.clone();
+                return Hand { card, sections };
+            }
             let part = model.part(Some(&card)).unwrap_or_else(|error| {
                 unplayable.push((at, error));
                 model.all().clone()
             });
             let part = &part.coordinates;
-            let size = (part.parameters.count(), part.buffers.count());
-            let sections = known.entry(size).or_insert_with(|| Sections {
+            let sections = Sections {
                 expected: expected_sections(part, &*description.algorithm, &description.filters).into(),
-                down: packed_bytes(&model.whole().headers_of(part)).unwrap_or(0),
-            });
-            let sections = sections.clone();
+                values: (part.parameters.count(), part.buffers.count()),
+            };
+            known.insert(card.clone(), sections.clone());
             Hand { card, sections }
         });
         let hands = Self {
@@ -73,14 +75,20 @@ impl Hands {
         model: &GlobalModel,
     ) -> (Self, Vec<(usize, ModelError)>) {
         let (mut hands, mut unplayable) = Self::new(cards, description, model);
+        let mut known: BTreeMap<Card, Arc<[SectionHeader]>> = BTreeMap::new();
         for (at, hand) in hands.hands.iter_mut().enumerate() {
-            let layout = model.part(Some(&hand.card)).and_then(|part| part.model.layout());
-            match layout {
-                Ok(layout) => hand.sections.expected = expected_moments(&layout).into(),
+            if let Some(expected) = known.get(&hand.card) {
+                hand.sections.expected = expected.clone();
+                continue;
+            }
+            match model.part(Some(&hand.card)).and_then(|part| part.model.layout()) {
+                Ok(layout) => {
+                    hand.sections.expected = expected_moments(&layout).into();
+                    known.insert(hand.card.clone(), hand.sections.expected.clone());
+                }
                 Err(error) => unplayable.push((at, error)),
             }
         }
-        unplayable.dedup_by_key(|(at, _)| *at);
         (hands, unplayable)
     }
 
@@ -115,12 +123,14 @@ impl Hands {
         }
     }
 
-    /// Counts the bytes of what a client was sent.
-    pub(super) fn count_down(&self, at: usize, record: &mut RoundRecord) {
+    /// Counts the bytes of what a client was sent of `model`.
+    pub(super) fn count_down(&self, at: usize, record: &mut RoundRecord, model: &GlobalModel) {
         let Hand { card, sections } = &self.hands[at];
-        record.bytes_down = record.bytes_down.saturating_add(sections.down);
+        let (parameters, buffers) = sections.values;
+        let bytes = packed_bytes(&model.whole().headers_of(parameters, buffers)).unwrap_or(0);
+        record.bytes_down = record.bytes_down.saturating_add(bytes);
         if let Some(width) = record.width(card.width, &self.description) {
-            width.bytes_down = width.bytes_down.saturating_add(sections.down);
+            width.bytes_down = width.bytes_down.saturating_add(bytes);
         }
     }
 

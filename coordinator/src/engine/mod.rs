@@ -2,7 +2,7 @@
 //!
 //! Whatever drives it (the QUIC server, the workers of a simulation, a test with a clock of its own) tells it what
 //! happened and when, and does what it answers: `handle(now, event) → actions`. A round goes
-//! *gather* → *train* → *evaluate* → record, and again.
+//! *gather* → *train* → *calibrate* (where batch norm is static) → *evaluate* → record, and again.
 
 mod calibrating;
 mod cohort;
@@ -11,6 +11,7 @@ mod event;
 mod global_model;
 mod hands;
 mod inspector;
+mod new_model;
 mod roster;
 mod training;
 mod units;
@@ -25,18 +26,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Broadcast, Card, ClientName, Description, Federation, Parts, Rejection, ServerState, Vectors, Width,
-    aggregation::Aggregate,
+    Broadcast, ClientName, Description, Parts, Rejection, ServerState, Width,
     description::Capacities,
+    message::Task,
     plan::{Dealer, Seat},
 };
 
-use self::{
-    calibrating::Calibrating,
-    cohort::Cohort,
-    evaluating::Evaluating,
-    training::{Closed, Training},
-};
+use self::{calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Training};
 
 /// Of a client's own words, this many characters are kept.
 const LONGEST_REASON: usize = 200;
@@ -64,6 +60,18 @@ enum Phase {
     Calibrating(Box<Calibrating>),
     Evaluating(Box<Evaluating>),
     Finished,
+}
+
+impl Phase {
+    /// What clients are asked in it.
+    fn task(&self) -> Option<Task> {
+        match self {
+            Self::Training(_) => Some(Task::Train),
+            Self::Calibrating(_) => Some(Task::Calibrate),
+            Self::Evaluating(_) => Some(Task::Evaluate),
+            Self::Gathering { .. } | Self::Finished => None,
+        }
+    }
 }
 
 impl Engine {
@@ -161,28 +169,44 @@ impl Engine {
             Event::Offered {
                 client,
                 round,
+                task,
                 report,
                 sections,
                 bytes,
             } => {
                 let verdict = match &mut self.phase {
-                    Phase::Training(training) => training.offered(&client, round, &report, &sections, bytes),
-                    Phase::Calibrating(calibrating) => calibrating.offered(&client, round, &report, &sections, bytes),
+                    Phase::Training(training) if task == Task::Train => {
+                        training.offered(&client, round, &report, &sections, bytes)
+                    }
+                    Phase::Calibrating(calibrating) if task == Task::Calibrate => {
+                        calibrating.offered(&client, round, &report, &sections, bytes)
+                    }
+                    Phase::Calibrating(calibrating) => Err(calibrating.closed.offered(&client, round)),
                     Phase::Evaluating(evaluating) => Err(evaluating.offered(&client, round)),
-                    Phase::Gathering { .. } | Phase::Finished => Err(self.wrong_round(round)),
+                    Phase::Training(_) | Phase::Gathering { .. } | Phase::Finished => Err(self.wrong_round(round)),
                 };
                 turn_down(client, round, verdict, &mut actions);
             }
-            Event::Received { client, round, update } => {
-                let verdict = match &mut self.phase {
-                    Phase::Training(training) => training.received(&client, round, update),
-                    Phase::Calibrating(calibrating) => calibrating.received(&client, round, update),
+            Event::Received {
+                client,
+                round,
+                task,
+                update,
+            } => {
+                let verdict = match (&mut self.phase, task) {
+                    (Phase::Training(training), Task::Train) => training.received(&client, round, update),
+                    (Phase::Calibrating(calibrating), Task::Calibrate) => calibrating.received(&client, round, update),
                     _ => Ok(()),
                 };
                 turn_down(client, round, verdict, &mut actions);
             }
-            Event::Failed { client, round, reason } => {
-                if round == self.round {
+            Event::Failed {
+                client,
+                round,
+                task,
+                reason,
+            } => {
+                if round == self.round && Some(task) == self.phase.task() {
                     let reason = Rejection::ClientFailed(reason.chars().take(LONGEST_REASON).collect());
                     self.give_up(&client, &reason);
                 }
@@ -262,7 +286,7 @@ impl Engine {
         match std::mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Finished => return,
             Phase::Evaluating(evaluating) => actions.push(self.record(*evaluating, now)),
-            Phase::Calibrating(calibrating) => actions.push(Action::Record(Box::new(calibrating.closed.record))),
+            Phase::Calibrating(calibrating) => actions.push(Action::Record(Box::new(calibrating.stopped(now)))),
             Phase::Gathering { .. } | Phase::Training(_) => {}
         }
         actions.push(Action::Finish(Outcome::Stopped));
@@ -342,142 +366,6 @@ impl Engine {
     fn model(&self, broadcast: Broadcast) -> Arc<GlobalModel> {
         let model = GlobalModel::new(&self.description, self.parts.clone(), broadcast);
         Arc::new(model)
-    }
-
-    /// A sub-model that stands for all of its width.
-    fn specimen(&self, width: Width) -> Card {
-        self.description
-            .plan()
-            .specimen(self.description.seed.0, self.round, width)
-    }
-
-    /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
-    fn trials(&self) -> Vec<(Trial, Option<Card>)> {
-        let description = &self.description;
-        let mut trials = vec![(Trial::Whole, None)];
-        if description.evaluation.training_examples > 0 {
-            trials.push((Trial::OnTraining, None));
-        }
-        if description.sub_models.is_some() {
-            let sub_model = |width| (Trial::SubModel(width), Some(self.specimen(width)));
-            trials.extend(description.widths().into_iter().map(sub_model));
-        }
-        trials
-    }
-
-    /// Moves the model by what the updates came to, and goes on to what is to be done with the new one.
-    fn applied(&mut self, now: Duration, mut closed: Closed, actions: &mut Vec<Action>) -> Phase {
-        self.apply(&mut closed);
-        let round = self.round;
-        // Only now is it known whether the updates count: what clients keep must not run ahead of the model.
-        actions.extend(closed.cohort.taken().map(|client| Action::Answer {
-            client: client.clone(),
-            round,
-            verdict: match closed.record.applied {
-                true => Ok(()),
-                false => Err(Rejection::NotApplied),
-            },
-        }));
-        let description = &self.description;
-        let has_statistics = self.parts.layout().buffer_count() > 0;
-        if description.is_evaluated(round) && description.is_calibrated() && has_statistics {
-            return Phase::Calibrating(Box::new(self.calibrate(now, closed, actions)));
-        }
-        Phase::Evaluating(Box::new(self.evaluate(now, closed, BTreeMap::new(), actions)))
-    }
-
-    /// Has those who have trained calibrate a specimen of their width.
-    fn calibrate(&self, now: Duration, closed: Closed, actions: &mut Vec<Action>) -> Calibrating {
-        let taken = closed.cohort.taken().filter(|name| self.roster.contains(name));
-        let names: Vec<ClientName> = taken.cloned().collect();
-        let cards = names.iter().map(|name| {
-            let width = match self.description.plan().trains_whole() {
-                true => Width::WHOLE,
-                false => self.width_of(name),
-            };
-            self.specimen(width)
-        });
-        let cards = cards.collect();
-        let cohort = Cohort::new(names, now, self.allowed());
-        let model = self.model(self.new_broadcast());
-        Calibrating::open(closed, cohort, cards, &self.description, model, actions)
-    }
-
-    /// Has the new model evaluated by those who are there.
-    fn evaluate(
-        &mut self,
-        now: Duration,
-        mut closed: Closed,
-        statistics: BTreeMap<Width, Vec<f32>>,
-        actions: &mut Vec<Action>,
-    ) -> Evaluating {
-        let description = &self.description;
-        let is_due = description.is_evaluated(self.round);
-        let names = match is_due && description.evaluation.by_clients {
-            true => closed
-                .cohort
-                .names()
-                .filter(|name| self.roster.contains(name))
-                .cloned()
-                .collect(),
-            false => Vec::new(),
-        };
-        let cohort = Cohort::new(names, now, self.allowed());
-        let mut trials = if is_due { self.trials() } else { Vec::new() };
-        if description.is_calibrated() && self.parts.layout().buffer_count() > 0 {
-            trials.retain(|(trial, _)| statistics.contains_key(&trial.width()));
-            // Said once, in the first round that is evaluated.
-            let is_first = self.round == description.evaluation.every.min(description.rounds);
-            if is_first && !statistics.contains_key(&Width::WHOLE) {
-                let note = "no client of the round can hold the whole model, to take its batch norms' statistics: it is \
-                            not evaluated";
-                closed.record.remark(note.into());
-            }
-            if let Some(whole) = statistics.get(&Width::WHOLE) {
-                self.state.weights.buffers.clone_from(whole);
-            }
-        }
-        let model = Arc::new(self.model(self.new_broadcast()).calibrated(statistics));
-        Evaluating::open(closed, cohort, trials, model, actions)
-    }
-
-    /// What is broadcast to be evaluated.
-    fn new_broadcast(&self) -> Broadcast {
-        Broadcast {
-            weights: self.state.weights.clone(),
-            vectors: Vectors::new(),
-        }
-    }
-
-    /// Moves the model, unless there is nothing to move it by or it would not be finite any more.
-    fn apply(&mut self, closed: &mut Closed) {
-        if let Some(aggregate) = closed.aggregate.take() {
-            self.move_by(aggregate, closed);
-        }
-        let trained = closed
-            .cohort
-            .members
-            .iter()
-            .map(|member| closed.record.applied && member.is_taken());
-        self.dealer.settle(&trained.collect::<Vec<_>>());
-        if closed.record.applied {
-            self.units.add_all(&closed.units);
-        }
-    }
-
-    fn move_by(&mut self, aggregate: Aggregate, closed: &mut Closed) {
-        let before = self.state.clone();
-        let clients = self.description.clients;
-        self.description
-            .algorithm
-            .server(&mut self.state, aggregate, Federation { clients });
-        closed.coverage.restore(&mut self.state, &before);
-        closed.record.applied = self.state.is_finite();
-        if !closed.record.applied {
-            let note = "the model would not have been finite any more: it stays as it was";
-            closed.record.remark(note.into());
-            self.state = before;
-        }
     }
 
     fn record(&self, evaluating: Evaluating, now: Duration) -> Action {

@@ -76,7 +76,7 @@ impl Training {
         for (at, member) in cohort.members.iter().enumerate() {
             if matches!(member.status, Status::Asked) {
                 actions.push(hands.ask(at, &member.name, round, Task::Train, &model));
-                hands.count_down(at, &mut record);
+                hands.count_down(at, &mut record, &model);
             }
             if let Some(width) = record.width(hands.width(at), &description) {
                 width.selected += 1;
@@ -205,6 +205,7 @@ impl Training {
             actions.push(Action::Receive {
                 client,
                 round: self.record.round,
+                task: Task::Train,
                 inspector: Arc::new(inspector),
             });
         }
@@ -297,6 +298,17 @@ pub(super) struct Closed {
     /// How often each unit was trained.
     pub(super) units: UnitCounts,
     pub(super) record: RoundRecord,
+}
+
+impl Closed {
+    /// An update that comes when the training is over.
+    pub(super) fn offered(&mut self, client: &ClientName, round: u32) -> Rejection {
+        // Nobody is awaited in a cohort whose training is over.
+        let awaited = self.cohort.awaits(client, round, self.record.round);
+        let reason = awaited.err().unwrap_or(Rejection::Duplicate);
+        self.record.turn_down(&reason);
+        reason
+    }
 }
 
 fn describe(sections: &[SectionHeader]) -> String {

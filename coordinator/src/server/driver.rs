@@ -8,7 +8,7 @@ use std::{
 
 use selvedge_data::Dataset;
 use selvedge_protocols::{
-    CannotTrain, Card, ClientName, Description, LocalError, Parts, Rejection, Resources, ServerState, Width,
+    CannotTrain, Card, ClientName, Description, LocalError, Rejection, Requirements, Resources, ServerState, Width,
     message::{Evaluation, Task, ToClient, ToCoordinator},
     wire::{BlobStore, Limits, Partial},
 };
@@ -41,6 +41,7 @@ enum Done {
     Received {
         client: ClientName,
         round: u32,
+        task: Task,
         received: Received,
     },
     Tested {
@@ -52,7 +53,8 @@ enum Done {
 
 pub(super) struct Driver {
     description: Arc<Description>,
-    parts: Arc<Parts>,
+    /// What clients need, in a run that goes by what they report.
+    requirements: Option<Requirements>,
     engine: Engine,
     test: Option<Arc<Dataset>>,
     welcome: ToClient,
@@ -77,7 +79,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         description: Arc<Description>,
-        parts: Arc<Parts>,
+        requirements: Option<Requirements>,
         engine: Engine,
         test: Option<Arc<Dataset>>,
         welcome: ToClient,
@@ -86,7 +88,7 @@ impl Driver {
     ) -> Self {
         Self {
             description,
-            parts,
+            requirements,
             engine,
             test,
             welcome,
@@ -208,10 +210,10 @@ impl Driver {
 
     /// What a client can train by what it has reported, in a run that goes by that.
     fn reported(&self, resources: &Resources) -> Result<Option<Width>, CannotTrain> {
-        match self.description.capacities_are_reported() {
-            true => self.parts.largest_width(&self.description, resources).map(Some),
-            false => Ok(None),
-        }
+        let requirements = self.requirements.as_ref();
+        requirements
+            .map(|requirements| requirements.largest_width(resources))
+            .transpose()
     }
 
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
@@ -229,16 +231,22 @@ impl Driver {
         let event = match message {
             ToCoordinator::Offer {
                 round,
+                task,
                 report,
                 sections,
                 blob,
             } => {
                 if round == self.engine.round() {
-                    let offer = Offer { round, report, blob };
+                    let offer = Offer {
+                        round,
+                        task,
+                        report,
+                        blob,
+                    };
                     let kept = self.offers.entry(client.clone()).or_insert(offer);
                     // A second offer does not replace the first of its round: the engine will turn it down. One that
                     // came between rounds, for the round that was over, must not stand in the way of the next.
-                    if kept.round != round {
+                    if (kept.round, kept.task) != (round, task) {
                         *kept = offer;
                     }
                     self.standing.answered(&client);
@@ -246,6 +254,7 @@ impl Driver {
                 Event::Offered {
                     client,
                     round,
+                    task,
                     report,
                     sections,
                     bytes: blob.bytes,
@@ -256,9 +265,14 @@ impl Driver {
                 round,
                 evaluation,
             },
-            ToCoordinator::Failed { round, reason } => {
+            ToCoordinator::Failed { round, task, reason } => {
                 self.standing.answered(&client);
-                Event::Failed { client, round, reason }
+                Event::Failed {
+                    client,
+                    round,
+                    task,
+                    reason,
+                }
             }
             // The connection's task keeps these to itself.
             ToCoordinator::Join { .. } | ToCoordinator::Leave => return,
@@ -272,8 +286,14 @@ impl Driver {
             Done::Received {
                 client,
                 round,
+                task,
                 received: Received::Whole(update),
-            } => self.events.push_back(Event::Received { client, round, update }),
+            } => self.events.push_back(Event::Received {
+                client,
+                round,
+                task,
+                update,
+            }),
             // No event: the connection's end is one, and the engine asks again when the client is back.
             Done::Received {
                 client,
@@ -305,8 +325,9 @@ impl Driver {
             Action::Receive {
                 client,
                 round,
+                task,
                 inspector,
-            } => self.receive(client, round, inspector),
+            } => self.receive(client, round, task, inspector),
             Action::Answer { client, round, verdict } => {
                 let message = match verdict {
                     Ok(()) => {
@@ -350,8 +371,6 @@ impl Driver {
         model: &Arc<GlobalModel>,
         observe: Observer<'_>,
     ) -> Result<(), ServerError> {
-        // What was offered before answered another question.
-        self.offers.remove(&client);
         let (sections, blob) = self.broadcasts.offer(model, &card)?;
         let message = ToClient::Task {
             round,
@@ -365,12 +384,13 @@ impl Driver {
         Ok(())
     }
 
-    fn receive(&mut self, client: ClientName, round: u32, inspector: Arc<Inspector>) {
+    fn receive(&mut self, client: ClientName, round: u32, task: Task, inspector: Arc<Inspector>) {
         let (Some(session), Some(&offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
                 client,
                 round,
+                task,
                 update: Err(reason),
             });
         };
@@ -382,6 +402,7 @@ impl Driver {
                 return self.events.push_back(Event::Received {
                     client,
                     round,
+                    task,
                     update: Err(reason),
                 });
             }
@@ -398,6 +419,7 @@ impl Driver {
             Done::Received {
                 client,
                 round,
+                task,
                 received: reception.receive(partial).await,
             }
         });

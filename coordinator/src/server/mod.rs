@@ -19,7 +19,7 @@ use std::{sync::Arc, time::SystemTime};
 use selvedge_data::Dataset;
 use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{
-    Description, LocalError, Parts, Purpose, ServerState,
+    Description, LocalError, Parts, Purpose, Requirements, ServerState,
     message::ToClient,
     wire::{Limits, Listener, WireError, codec},
 };
@@ -106,11 +106,13 @@ impl Server {
         };
         codec::encode(&welcome)?;
         let parts = Arc::new(Parts::of(&description)?);
+        let reported = description.capacities_are_reported();
+        let requirements = reported.then(|| Requirements::of(&parts, &description)).transpose()?;
         let mut random = description.seed.stream(Purpose::Initialisation);
         let initial = Weights::drawn(parts.layout(), &mut random);
         let engine = Engine::new(
             description.clone(),
-            parts.clone(),
+            parts,
             initial,
             Roster::Joined(Default::default()),
             WINDOW,
@@ -118,7 +120,7 @@ impl Server {
         let limits = Limits::from(&description.network);
         let listener = Arc::new(listener);
         let (signals, heard) = mpsc::channel(HEARD);
-        let mut driver = Driver::new(description, parts, engine, test, welcome, heard, limits);
+        let mut driver = Driver::new(description, requirements, engine, test, welcome, heard, limits);
         let door = door::Door {
             listener: listener.clone(),
             limits,

@@ -4,6 +4,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use selvedge_protocols::{
     Rejection,
+    message::Task,
     sections::{packed_bytes, unpack},
     update::{SealedUpdate, TrainingReport},
     wire::{BlobReference, Link, Partial, WireError, pull},
@@ -20,6 +21,7 @@ use crate::engine::{Inspector, Opened};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) round: u32,
+    pub(super) task: Task,
     pub(super) report: TrainingReport,
     pub(super) blob: BlobReference,
 }

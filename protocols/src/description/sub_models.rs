@@ -134,6 +134,9 @@ impl Description {
     }
 }
 
+/// Widths that are nearer than this are one.
+const SAME_WIDTH: f64 = 1e-6;
+
 /// The most capacities.
 const MOST_CAPACITIES: usize = 100;
 
@@ -205,14 +208,15 @@ impl SubModels {
     /// What is wrong with the capacities' shares, if anything.
     fn wrong_shares(&self) -> Option<String> {
         let shares: Vec<f64> = self.capacities.iter().filter_map(|capacity| capacity.share).collect();
-        let widths: BTreeSet<Width> = self.capacities.iter().map(|capacity| capacity.width).collect();
+        let mut widths: Vec<f64> = self.capacities.iter().map(|capacity| capacity.width.0).collect();
+        widths.sort_unstable_by(f64::total_cmp);
         let sum: f64 = shares.iter().sum();
         if self.capacities.len() > MOST_CAPACITIES {
             Some(format!(
                 "{} are given; {MOST_CAPACITIES} are the most",
                 self.capacities.len()
             ))
-        } else if widths.len() < self.capacities.len() {
+        } else if widths.windows(2).any(|pair| pair[1] - pair[0] < SAME_WIDTH) {
             Some("a width is given twice".into())
         } else if shares.is_empty() {
             None
@@ -265,14 +269,24 @@ impl SubModels {
             }
         }
         let mut tried = BTreeSet::new();
-        for width in description.widths() {
+        let widths = description.widths();
+        // Of blocks, every width has the same.
+        let widths = if self.plan.blocks().is_some() {
+            &widths[..1]
+        } else {
+            &widths[..]
+        };
+        for width in widths.iter().copied() {
             for card in self.kinds(width) {
                 let kept: Vec<usize> = self.plan.units(&card, &groups).iter().map(Vec::len).collect();
                 if !tried.insert(kept.clone()) {
                     continue;
                 }
                 if let Err(error) = description.model.thinned(&kept, self.scaler) {
-                    return Some(format!("at width {width}: {error}"));
+                    return Some(match self.plan.blocks() {
+                        Some(blocks) => format!("with one of {blocks} blocks: {error}"),
+                        None => format!("at width {width}: {error}"),
+                    });
                 }
             }
         }
@@ -285,13 +299,12 @@ impl SubModels {
         let Some(blocks) = self.plan.blocks() else {
             return vec![specimen];
         };
-        let at_once = 1..=specimen.blocks.len() as u32;
-        let hands = at_once.flat_map(|count| (0..blocks).map(move |first| (count, first)));
-        let card = |(count, first)| crate::Card {
-            blocks: (first..first + count).map(|block| block % blocks).collect(),
+        // Where each block alone is in order, several are: a norm's groups divide their sum too.
+        let card = |block| crate::Card {
+            blocks: vec![block],
             ..specimen.clone()
         };
-        hands.map(card).collect()
+        (0..blocks).map(card).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Static, kept};
+use super::Static;
 use crate::plan::{Card, Dealer, Plan};
 
 /// A client of width p trains the ⌈pK⌉ of the K units of each width group whose values have the largest Euclidean norm in
@@ -15,7 +15,7 @@ pub struct Magnitude {}
 
 impl Plan for Magnitude {
     fn units(&self, card: &Card, groups: &[usize]) -> Vec<Vec<u32>> {
-        groups.iter().map(|&units| (0..kept(units, card)).collect()).collect()
+        Static {}.units(card, groups)
     }
 
     fn dealer(&self) -> Box<dyn Dealer> {

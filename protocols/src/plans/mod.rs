@@ -54,7 +54,7 @@ plans! {
     magnitude::Magnitude,
 }
 
-/// The share of a group's units that a width keeps, as a number of units: rounded up, at least one.
+/// How many of a group's units a card's width keeps.
 fn kept(units: usize, card: &crate::plan::Card) -> u32 {
-    ((units as f64 * card.width.0).ceil() as u32).clamp(1, units as u32)
+    selvedge_models::units_kept(units, card.width.0) as u32
 }

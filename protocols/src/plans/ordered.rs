@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Static, kept};
+use super::Static;
 use crate::plan::{Card, Dealer, Plan};
 
 /// A client of width p receives the first ⌈pK⌉ of the K units of each width group; in each step it draws one of the
@@ -14,7 +14,7 @@ pub struct Ordered {}
 
 impl Plan for Ordered {
     fn units(&self, card: &Card, groups: &[usize]) -> Vec<Vec<u32>> {
-        groups.iter().map(|&units| (0..kept(units, card)).collect()).collect()
+        Static {}.units(card, groups)
     }
 
     fn dealer(&self) -> Box<dyn Dealer> {

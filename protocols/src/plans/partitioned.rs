@@ -1,6 +1,6 @@
 //! Shuffled sub-models: the model is divided in advance, and the parts are dealt without replacement. Our instantiation
-//! of Deng, Qiao and Mahdavi, *On the Convergence and Stability of Distributed Sub-model Training*, 2025, of which only
-//! the abstract was at hand: the partition of units, the dealing and the pairing of blocks are ours.
+//! of the abstract of Deng, Qiao and Mahdavi, *On the Convergence and Stability of Distributed Sub-model Training*, 2025:
+//! the partition of units, the dealing and the pairing of blocks are ours.
 
 use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ pub enum Pairing {
 const MOST_BLOCKS: u32 = 256;
 
 impl Partitioned {
-    /// The blocks in the order in which pass `pass` goes over them: σ_e of our notes.
+    /// σ_e, the blocks in the order in which a pass goes over them.
     pub(super) fn shuffled(blocks: u32, seed: u64, pass: u32) -> Vec<u32> {
         let mut order: Vec<u32> = (0..blocks).collect();
         order.shuffle(&mut Seed(seed).round_stream(Purpose::Dealing, pass));
@@ -80,13 +80,14 @@ impl Plan for Partitioned {
                 paired.shuffle(&mut seed.part_stream(Purpose::Dealing, card.version, group));
             }
             let start = |block: u32| block as usize * units / self.blocks as usize;
-            let blocks = card.blocks.iter().filter_map(|block| paired.get(*block as usize));
+            // A block that a card names twice is there once.
+            let named = |block: &u32| card.blocks.contains(block);
+            let blocks = (0..self.blocks).filter(named).map(|block| paired[block as usize]);
             let mut kept: Vec<u32> = blocks
-                .flat_map(|&block| &dealt[start(block)..start(block + 1)])
+                .flat_map(|block| &dealt[start(block)..start(block + 1)])
                 .copied()
                 .collect();
             kept.sort_unstable();
-            kept.dedup();
             kept
         };
         (0..).zip(groups).map(units_of_block).collect()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::kept;
 use crate::{
     Purpose, Seed,
-    plan::{Card, Dealer, Plan, Seat},
+    plan::{Card, Dealer, Plan, Seat, Width},
 };
 
 /// A client of width p trains ⌈pK⌉ of the K units of each width group, drawn for it in every round. No settings.
@@ -26,6 +26,11 @@ impl Plan for Random {
             drawn
         };
         groups.iter().map(draw).collect()
+    }
+
+    /// A draw that no client has.
+    fn specimen(&self, seed: u64, round: u32, width: Width) -> Card {
+        Card { seed, version: round, width, blocks: vec![u32::MAX] }
     }
 
     fn dealer(&self) -> Box<dyn Dealer> {

@@ -1,0 +1,141 @@
+//! What the engine does once a round's updates are in: it moves the model, and has the new one tried.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use selvedge_protocols::{Broadcast, Card, ClientName, Federation, Rejection, Vectors, Width, aggregation::Aggregate};
+
+use super::{
+    Action, Engine, Phase, Trial, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Closed,
+};
+
+impl Engine {
+    /// A sub-model that stands for all of its width.
+    fn specimen(&self, width: Width) -> Card {
+        self.description
+            .plan()
+            .specimen(self.description.seed.0, self.round, width)
+    }
+
+    /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
+    fn trials(&self) -> Vec<(Trial, Option<Card>)> {
+        let description = &self.description;
+        let mut trials = vec![(Trial::Whole, None)];
+        if description.evaluation.training_examples > 0 {
+            trials.push((Trial::OnTraining, None));
+        }
+        if description.sub_models.is_some() {
+            let sub_model = |width| (Trial::SubModel(width), Some(self.specimen(width)));
+            // At full width that is the whole model.
+            let widths = description.widths().into_iter().filter(|width| *width != Width::WHOLE);
+            trials.extend(widths.map(sub_model));
+        }
+        trials
+    }
+
+    /// Moves the model by what the updates came to, and goes on to what is to be done with the new one.
+    pub(super) fn applied(&mut self, now: Duration, mut closed: Closed, actions: &mut Vec<Action>) -> Phase {
+        self.apply(&mut closed);
+        let round = self.round;
+        // Only now is it known whether the updates count: what clients keep must not run ahead of the model.
+        actions.extend(closed.cohort.taken().map(|client| Action::Answer {
+            client: client.clone(),
+            round,
+            verdict: match closed.record.applied {
+                true => Ok(()),
+                false => Err(Rejection::NotApplied),
+            },
+        }));
+        let description = &self.description;
+        let has_statistics = self.parts.layout().buffer_count() > 0;
+        if description.is_evaluated(round) && description.is_calibrated() && has_statistics {
+            return Phase::Calibrating(Box::new(self.calibrate(now, closed, actions)));
+        }
+        Phase::Evaluating(Box::new(self.evaluate(now, closed, BTreeMap::new(), actions)))
+    }
+
+    /// Has those who have trained calibrate a specimen of their width.
+    fn calibrate(&self, now: Duration, closed: Closed, actions: &mut Vec<Action>) -> Calibrating {
+        let taken = closed.cohort.taken().filter(|name| self.roster.contains(name));
+        let names: Vec<ClientName> = taken.cloned().collect();
+        let positions = names.iter().filter_map(|name| closed.cohort.position(name));
+        let cards = positions.map(|at| self.specimen(closed.hands.width(at))).collect();
+        let cohort = Cohort::new(names, now, self.allowed());
+        let model = self.model(self.new_broadcast());
+        Calibrating::open(closed, cohort, cards, &self.description, model, actions)
+    }
+
+    /// Has the new model evaluated by those who are there.
+    pub(super) fn evaluate(
+        &mut self,
+        now: Duration,
+        mut closed: Closed,
+        statistics: BTreeMap<Width, Vec<f32>>,
+        actions: &mut Vec<Action>,
+    ) -> Evaluating {
+        let description = &self.description;
+        let is_due = description.is_evaluated(self.round);
+        let names = match is_due && description.evaluation.by_clients {
+            true => closed
+                .cohort
+                .names()
+                .filter(|name| self.roster.contains(name))
+                .cloned()
+                .collect(),
+            false => Vec::new(),
+        };
+        let cohort = Cohort::new(names, now, self.allowed());
+        let mut trials = if is_due { self.trials() } else { Vec::new() };
+        if description.is_calibrated() && self.parts.layout().buffer_count() > 0 {
+            trials.retain(|(trial, _)| statistics.contains_key(&trial.width()));
+            if is_due && !statistics.contains_key(&Width::WHOLE) {
+                let note =
+                    "no client that holds the whole model has taken its batch norms' statistics: it is not evaluated";
+                closed.record.remark(note.into());
+            }
+            if let (true, Some(whole)) = (closed.record.applied, statistics.get(&Width::WHOLE)) {
+                self.state.weights.buffers.clone_from(whole);
+            }
+        }
+        let model = Arc::new(self.model(self.new_broadcast()).calibrated(statistics));
+        Evaluating::open(closed, cohort, trials, model, actions)
+    }
+
+    /// What is broadcast to be evaluated.
+    fn new_broadcast(&self) -> Broadcast {
+        Broadcast {
+            weights: self.state.weights.clone(),
+            vectors: Vectors::new(),
+        }
+    }
+
+    /// Moves the model, unless there is nothing to move it by or it would not be finite any more.
+    fn apply(&mut self, closed: &mut Closed) {
+        if let Some(aggregate) = closed.aggregate.take() {
+            self.move_by(aggregate, closed);
+        }
+        let trained = closed
+            .cohort
+            .members
+            .iter()
+            .map(|member| closed.record.applied && member.is_taken());
+        self.dealer.settle(&trained.collect::<Vec<_>>());
+        if closed.record.applied {
+            self.units.add_all(&closed.units);
+        }
+    }
+
+    fn move_by(&mut self, aggregate: Aggregate, closed: &mut Closed) {
+        let before = self.state.clone();
+        let clients = self.description.clients;
+        self.description
+            .algorithm
+            .server(&mut self.state, aggregate, Federation { clients });
+        closed.coverage.restore(&mut self.state, &before);
+        closed.record.applied = self.state.is_finite();
+        if !closed.record.applied {
+            let note = "the model would not have been finite any more: it stays as it was";
+            closed.record.remark(note.into());
+            self.state = before;
+        }
+    }
+}
