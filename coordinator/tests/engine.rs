@@ -7,11 +7,11 @@ use std::{sync::Arc, time::Duration};
 use proptest::prelude::*;
 use selvedge_coordinator::{
     Action, Engine, Event, Outcome, Roster, RoundRecord,
-    engine::{Inspector, Trial},
+    engine::{Inspector, Opened, Trial},
 };
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    ClientName, Description, Parts, Rejection,
+    ClientName, Description, Parts, Rejection, Trained,
     message::{Evaluation, Task},
     sections::{Section, packed_bytes},
     update::{SealedUpdate, TrainingReport},
@@ -44,6 +44,11 @@ fn client(index: usize) -> ClientName {
     ClientName::numbered(index)
 }
 
+fn description(set: &[&str]) -> Arc<Description> {
+    let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
+    Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap())
+}
+
 fn report(examples: u64) -> TrainingReport {
     TrainingReport {
         examples,
@@ -66,12 +71,11 @@ impl Run {
     }
 
     fn with_window(set: &[&str], window: usize) -> Self {
-        let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
-        let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
+        let description = description(set);
         let parts = Arc::new(Parts::of(&description).unwrap());
         let initial = Weights {
-            parameters: vec![1.0; 6],
-            buffers: vec![],
+            parameters: vec![1.0; parts.layout().parameter_count()],
+            buffers: vec![0.0; parts.layout().buffer_count()],
         };
         let engine = Engine::new(description, parts, initial, Roster::Joined(Default::default()), window);
         Self {
@@ -123,12 +127,16 @@ impl Run {
     }
 
     fn offer(&mut self, index: usize, round: u32, update: &SealedUpdate) {
+        self.offer_task(index, round, Task::Train, update);
+    }
+
+    fn offer_task(&mut self, index: usize, round: u32, task: Task, update: &SealedUpdate) {
         let sections: Vec<_> = update.sections.iter().map(Section::header).collect();
         let bytes = packed_bytes(&sections).unwrap();
         self.event(Event::Offered {
             client: client(index),
             round,
-            task: Task::Train,
+            task,
             report: update.report,
             sections,
             bytes,
@@ -137,6 +145,10 @@ impl Run {
 
     /// Delivers the update of a client whose turn it is.
     fn deliver(&mut self, index: usize, update: SealedUpdate) {
+        self.deliver_task(index, Task::Train, update);
+    }
+
+    fn deliver_task(&mut self, index: usize, task: Task, update: SealedUpdate) {
         let at = self
             .receive
             .iter()
@@ -144,13 +156,18 @@ impl Run {
             .unwrap();
         let (client, round, inspector) = self.receive.remove(at);
         let update = inspector.open(update);
-        let task = Task::Train;
         self.event(Event::Received {
             client,
             round,
             task,
             update,
         });
+    }
+
+    /// A client offers statistics and they are received at once.
+    fn calibrate(&mut self, index: usize, update: SealedUpdate) {
+        self.offer_task(index, 1, Task::Calibrate, &update);
+        self.deliver_task(index, Task::Calibrate, update);
     }
 
     /// A client offers an update and it is received at once.
@@ -740,4 +757,135 @@ proptest! {
         };
         prop_assert_eq!(model(&order, window), model(&[0, 1, 2, 3, 4, 5], 8));
     }
+}
+
+/// A model of 13 parameters, whose batch norm has two channels: a mean and a variance for each.
+const CALIBRATED: [&str; 4] = [
+    r#"model={ input = [2], layers = [{ kind = "dense", units = 2 }, { kind = "batch-norm" }, { kind = "dense", units = 1 }] }"#,
+    "sub_models={ plan = { kind = 'full' }, batch_norm = 'static' }",
+    "rounds=1",
+    "clients=3",
+];
+
+fn trained(value: f32) -> SealedUpdate {
+    SealedUpdate {
+        report: report(1),
+        sections: vec![Section::new("parameters", vec![value; 13])],
+    }
+}
+
+/// Means and variances of two channels, of so many examples.
+fn met(statistics: [f32; 4], examples: u64) -> SealedUpdate {
+    SealedUpdate {
+        report: TrainingReport {
+            examples,
+            ..TrainingReport::default()
+        },
+        sections: vec![Section::new("buffers", statistics.to_vec())],
+    }
+}
+
+/// A round whose three clients have trained, and are asked to calibrate.
+fn calibrating() -> Run {
+    let mut run = Run::new(&CALIBRATED);
+    run.join_all();
+    for index in 0..3 {
+        run.send(index, 1, trained(4.0));
+    }
+    let asked = run.asked.iter().filter(|(.., task)| *task == Task::Calibrate);
+    assert_eq!(asked.count(), 3);
+    assert!(run.tests.is_empty());
+    run
+}
+
+#[test]
+fn statistics_are_pooled_over_clients_and_the_model_is_evaluated_with_them() {
+    let mut run = calibrating();
+    run.calibrate(0, met([2.0, 0.0, 1.0, 1.0], 2));
+    run.calibrate(1, met([7.0, 0.0, 8.0 / 3.0, 1.0], 3));
+    // A variance below 0 counts as none.
+    run.calibrate(2, met([5.0, 0.0, -1e30, 1.0], 5));
+    run.test();
+    // Of 1, 3; 5, 7, 9; and five times 5.
+    assert_eq!(run.engine.state().weights.buffers, [5.0, 0.0, 4.0, 1.0]);
+    assert!(run.records[0].test_accuracy.is_some() && run.records[0].note.is_none());
+}
+
+#[test]
+fn a_client_that_is_lost_while_calibrating_costs_its_statistics_only() {
+    let mut run = calibrating();
+    run.calibrate(0, met([1.0, 1.0, 2.0, 2.0], 2));
+    run.event(Event::Left {
+        client: client(1),
+        for_good: true,
+    });
+    run.offer_task(2, 1, Task::Calibrate, &met([f32::NAN; 4], 1));
+    run.deliver_task(2, Task::Calibrate, met([f32::NAN; 4], 1));
+    run.test();
+    let record = &run.records[0];
+    assert_eq!(record.completed, 3);
+    assert_eq!(record.evaluation_failed["disconnected"], 1);
+    assert_eq!(record.evaluation_failed["not-finite"], 1);
+    assert_eq!(run.engine.state().weights.buffers, [1.0, 1.0, 2.0, 2.0]);
+}
+
+#[test]
+fn what_belongs_to_training_is_no_calibration() {
+    let mut run = calibrating();
+    // An update that is offered again, one that comes again, and a failure of training: all too late.
+    run.offer(0, 1, &trained(9.0));
+    assert_eq!(*run.verdict(), Err(Rejection::Duplicate));
+    run.offer_task(0, 1, Task::Calibrate, &met([1.0; 4], 1));
+    let opened = Opened {
+        update: Trained {
+            weights: Weights {
+                parameters: vec![9.0; 13],
+                buffers: vec![],
+            },
+            examples: 1,
+            steps: 1,
+            loss: None,
+        }
+        .into(),
+        part: Parts::of(&description(&CALIBRATED)).unwrap().whole().clone(),
+    };
+    run.event(Event::Received {
+        client: client(0),
+        round: 1,
+        task: Task::Train,
+        update: Ok(opened),
+    });
+    run.event(Event::Failed {
+        client: client(1),
+        round: 1,
+        task: Task::Train,
+        reason: "out of memory".into(),
+    });
+    run.deliver_task(0, Task::Calibrate, met([1.0; 4], 1));
+    run.calibrate(1, met([1.0; 4], 1));
+    run.calibrate(2, met([1.0; 4], 1));
+    run.test();
+    assert!(run.records[0].evaluation_failed.is_empty(), "{:?}", run.records[0]);
+    assert_eq!(run.engine.state().weights.buffers, [1.0; 4]);
+    assert_eq!(run.engine.state().weights.parameters, [4.0; 13]);
+}
+
+#[test]
+fn nobody_calibrates_in_time_and_the_round_goes_on_without_an_evaluation() {
+    let mut run = calibrating();
+    run.wait(300);
+    assert_eq!(run.records[0].evaluation_failed["deadline"], 3);
+    assert_eq!(run.records[0].test_accuracy, None);
+    assert!(run.records[0].note.as_ref().unwrap().contains("it is not evaluated"));
+    assert!(run.records[0].applied);
+}
+
+#[test]
+fn a_run_that_is_stopped_while_calibrating_keeps_its_round() {
+    let mut run = calibrating();
+    run.wait(7);
+    run.event(Event::Stop);
+    assert_eq!(run.outcome, Some(Outcome::Stopped));
+    assert_eq!((run.records.len(), run.records[0].seconds), (1, 7.0));
+    assert_eq!(run.engine.state().weights.parameters, [4.0; 13]);
 }

@@ -1,9 +1,12 @@
 //! Plans: which units each client trains, and how often each unit is trained.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
+use selvedge_models::Weights;
 use selvedge_protocols::{
-    Card, ClientName, Width,
+    Card, ClientName, Description, Parts, Ranking, Width,
     plan::{Dealer, Plan, Seat},
     plans::{Dealing, Magnitude, Ordered, Pairing, Partitioned, PlanDescription, Random, Rolling, Static},
 };
@@ -245,5 +248,93 @@ proptest! {
         prop_assert!(passes >= 4, "{passes} passes");
         let later = (passes + 1..tally.counts.len()).filter(|pass| over(pass)).count();
         prop_assert_eq!(later, 0, "a pass is complete before one that came earlier");
+    }
+}
+
+const DESCRIPTION: &str = r#"
+    rounds = 1
+    clients = 4
+    data = { source = "fashion-mnist-small" }
+    training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+    [model]
+    input = [3]
+    layers = [{ kind = "dense", units = 4, bias = false }, { kind = "relu" }, { kind = "dense", units = 2, bias = false }]
+"#;
+
+fn description(plan: &str) -> Arc<Description> {
+    let set = [
+        format!("sub_models.plan={plan}"),
+        "sub_models.capacities=[{ width = 0.5, share = 1.0 }]".into(),
+    ];
+    let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
+    Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap())
+}
+
+#[test]
+fn magnitude_keeps_the_units_whose_parameters_are_largest() {
+    let description = description("{ kind = 'magnitude' }");
+    let parts = Parts::of(&description).unwrap();
+    // Rows of three inputs for each of the four units, then two rows of four: units 1 and 3 are the large ones, the one
+    // by what goes in, the other by what comes out.
+    let mut parameters = vec![0.1; 12];
+    parameters[3..6].fill(-2.0);
+    parameters.extend([0.1, 0.1, 0.1, 3.0, 0.1, 0.1, 0.1, 0.1]);
+    let weights = Weights {
+        parameters,
+        buffers: vec![],
+    };
+    let ranking = Ranking::of(&weights, parts.layout());
+    let card = card(0.5, 0, &[]);
+    let part = parts.ranked(&card, Some(&ranking)).unwrap();
+    assert_eq!(part.coordinates.units, [[1, 3]]);
+    // A client, which does not know the ranking, gets a model of the same size.
+    assert_eq!(parts.part(&card).unwrap().model, part.model);
+}
+
+#[test]
+fn cards_of_mixed_widths_never_repeat_a_block_in_a_pass_though_clients_fail() {
+    for dealing in [Dealing::Deck, Dealing::LatinSquare] {
+        let mut dealer = partitioned(4, dealing).dealer();
+        let mut trained = std::collections::BTreeMap::new();
+        let cohort: Vec<Seat> = [0.25, 0.75, 0.5, 1.0, 0.25]
+            .into_iter()
+            .enumerate()
+            .map(|(client, width)| seats([client], width).remove(0))
+            .collect();
+        for round in 1..200u32 {
+            let cards = dealer.deal(7, round, &cohort);
+            let counted: Vec<bool> = (0..5)
+                .map(|client| !(round * 7 + client * 5).is_multiple_of(3))
+                .collect();
+            for ((client, card), _) in cards.iter().enumerate().zip(&counted).filter(|(_, counted)| **counted) {
+                for block in &card.blocks {
+                    // A deck has each block once in a pass; a square, once for each client.
+                    let client = if dealing == Dealing::Deck { 0 } else { client };
+                    *trained.entry((client, card.version, *block)).or_insert(0) += 1;
+                }
+            }
+            dealer.settle(&counted);
+        }
+        assert!(trained.len() > 100);
+        assert!(trained.values().all(|times| *times == 1), "{dealing:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_card_of_a_peer_breaks_a_plan_or_makes_it_large(
+        seed in any::<u64>(),
+        version in any::<u32>(),
+        width in prop_oneof![any::<f64>(), 0.0f64..1.0],
+        blocks in prop::collection::vec(prop_oneof![any::<u32>(), 0u32..3], 0..40),
+    ) {
+        for plan in ["{ kind = 'static' }", "{ kind = 'ordered' }", "{ kind = 'rolling' }", "{ kind = 'random' }",
+            "{ kind = 'magnitude' }", "{ kind = 'partitioned', blocks = 2 }"] {
+            let parts = Parts::of(&description(plan)).unwrap();
+            let card = Card { seed, version, width: Width(width), blocks: blocks.clone() };
+            if let Ok(part) = parts.part(&card) {
+                prop_assert!(part.coordinates.parameters.count() <= 20);
+            }
+        }
     }
 }
