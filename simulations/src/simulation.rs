@@ -1,6 +1,6 @@
 //! A whole federation in one process: the coordinator's engine and the clients' trainer, with worker threads between
-//! them. Clients are virtual: one that is not selected is a range of example indices, and the number of live models is
-//! the number of workers.
+//! them. Clients are virtual: one that is not selected is a range of example indices, and live models are as many as
+//! workers (with sub-models, as many for each width).
 
 use std::{
     io,
@@ -103,9 +103,9 @@ impl Simulation<'_> {
             return Err(SimulationError::NoShares);
         }
         // There are never more jobs at a time than that.
-        let jobs = description
-            .cohort_size()
-            .max(self.test.map_or(0, |test| test.len().div_ceil(TEST_CHUNK)));
+        let chunks = |trial| self.trial_examples(trial).len().div_ceil(TEST_CHUNK);
+        let trials = chunks(Trial::Whole) * (1 + description.widths().len()) + chunks(Trial::OnTraining);
+        let jobs = description.cohort_size().max(trials);
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
         let parts = Parts::of(description).map_err(LocalError::from)?;

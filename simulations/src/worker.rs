@@ -1,4 +1,4 @@
-//! What worker threads do: one client or one part of the test set after another, with one live model each.
+//! What worker threads do: one client or one part of the test set after another, with live models of their own.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -6,6 +6,7 @@
 
 mod calibrating;
 mod cohort;
+mod collection;
 mod evaluating;
 mod event;
 mod global_model;
@@ -138,8 +139,8 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gathering { since } => Some(*since + self.wait()),
-            Phase::Training(training) => training.cohort.next_deadline(),
-            Phase::Calibrating(calibrating) => calibrating.cohort.next_deadline(),
+            Phase::Training(training) => training.collection.cohort.next_deadline(),
+            Phase::Calibrating(calibrating) => calibrating.collection.cohort.next_deadline(),
             Phase::Evaluating(evaluating) => evaluating.cohort.next_deadline(),
             Phase::Finished => None,
         }
@@ -176,12 +177,12 @@ impl Engine {
             } => {
                 let verdict = match &mut self.phase {
                     Phase::Training(training) if task == Task::Train => {
-                        training.offered(&client, round, &report, &sections, bytes)
+                        training.collection.offered(&client, round, &report, &sections, bytes)
                     }
-                    Phase::Calibrating(calibrating) if task == Task::Calibrate => {
-                        calibrating.offered(&client, round, &report, &sections, bytes)
-                    }
-                    Phase::Calibrating(calibrating) => Err(calibrating.closed.offered(&client, round)),
+                    Phase::Calibrating(calibrating) if task == Task::Calibrate => calibrating
+                        .collection
+                        .offered(&client, round, &report, &sections, bytes),
+                    Phase::Calibrating(calibrating) => Err(calibrating.late(&client, round)),
                     Phase::Evaluating(evaluating) => Err(evaluating.offered(&client, round)),
                     Phase::Training(_) | Phase::Gathering { .. } | Phase::Finished => Err(self.wrong_round(round)),
                 };
@@ -194,8 +195,10 @@ impl Engine {
                 update,
             } => {
                 let verdict = match (&mut self.phase, task) {
-                    (Phase::Training(training), Task::Train) => training.received(&client, round, update),
-                    (Phase::Calibrating(calibrating), Task::Calibrate) => calibrating.received(&client, round, update),
+                    (Phase::Training(training), Task::Train) => training.collection.received(&client, round, update),
+                    (Phase::Calibrating(calibrating), Task::Calibrate) => {
+                        calibrating.collection.received(&client, round, update)
+                    }
                     _ => Ok(()),
                 };
                 turn_down(client, round, verdict, &mut actions);
@@ -244,8 +247,8 @@ impl Engine {
             self.reported.insert(client.clone(), width);
         }
         actions.extend(match &mut self.phase {
-            Phase::Training(training) => training.rejoined(&client),
-            Phase::Calibrating(calibrating) => calibrating.rejoined(&client),
+            Phase::Training(training) => training.collection.rejoined(&client),
+            Phase::Calibrating(calibrating) => calibrating.collection.rejoined(&client),
             Phase::Evaluating(evaluating) => evaluating.rejoined(&client),
             Phase::Gathering { .. } | Phase::Finished => None,
         });
@@ -264,8 +267,8 @@ impl Engine {
         let grace = self.grace();
         match &mut self.phase {
             _ if for_good => self.give_up(client, &Rejection::Disconnected),
-            Phase::Training(training) => training.cohort.lose(client, now, grace),
-            Phase::Calibrating(calibrating) => calibrating.cohort.lose(client, now, grace),
+            Phase::Training(training) => training.collection.cohort.lose(client, now, grace),
+            Phase::Calibrating(calibrating) => calibrating.collection.cohort.lose(client, now, grace),
             Phase::Evaluating(evaluating) => evaluating.cohort.lose(client, now, grace),
             Phase::Gathering { .. } | Phase::Finished => {}
         }
@@ -274,8 +277,8 @@ impl Engine {
     /// Nothing more is expected of a client in this round.
     fn give_up(&mut self, client: &ClientName, reason: &Rejection) {
         match &mut self.phase {
-            Phase::Training(training) => training.give_up(client, reason),
-            Phase::Calibrating(calibrating) => calibrating.give_up(client, reason),
+            Phase::Training(training) => training.collection.give_up(client, reason),
+            Phase::Calibrating(calibrating) => calibrating.collection.give_up(client, reason),
             Phase::Evaluating(evaluating) => evaluating.give_up(client, reason),
             Phase::Gathering { .. } | Phase::Finished => {}
         }
@@ -330,8 +333,8 @@ impl Engine {
                         self.phase = Phase::Calibrating(calibrating);
                         return;
                     }
-                    let statistics = calibrating.statistics();
-                    Phase::Evaluating(Box::new(self.evaluate(now, calibrating.closed, statistics, actions)))
+                    let (closed, statistics) = calibrating.close();
+                    Phase::Evaluating(Box::new(self.evaluate(now, closed, statistics, actions)))
                 }
                 Phase::Evaluating(mut evaluating) => {
                     if !evaluating.advance(now, grace) {

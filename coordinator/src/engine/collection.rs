@@ -1,0 +1,180 @@
+//! Collects what the clients of a round answer with numbers: updates, or statistics.
+
+use std::{sync::Arc, time::Duration};
+
+use selvedge_models::ModelError;
+use selvedge_protocols::{
+    ClientName, Rejection,
+    filters::FilterDescription,
+    message::Task,
+    sections::{SectionHeader, packed_bytes},
+    update::{TrainingReport, check_headers, check_report},
+};
+
+use super::{
+    Action, GlobalModel, Inspector, Opened,
+    cohort::{Cohort, Member, Status},
+    hands::Hands,
+};
+use crate::record::RoundRecord;
+
+/// What the clients of a round are asked, what they answer, and the round's record of it.
+pub(super) struct Collection {
+    pub(super) task: Task,
+    pub(super) cohort: Cohort<Opened>,
+    pub(super) hands: Hands,
+    pub(super) model: Arc<GlobalModel>,
+    pub(super) filters: Vec<FilterDescription>,
+    pub(super) record: RoundRecord,
+}
+
+impl Collection {
+    /// Asks everybody, but for those whose cards stand for no sub-model.
+    pub(super) fn open(&mut self, unplayable: Vec<(usize, ModelError)>, actions: &mut Vec<Action>) {
+        for (at, error) in unplayable {
+            let name = self.cohort.members[at].name.clone();
+            self.give_up(&name, &Rejection::ClientFailed(error.to_string()));
+        }
+        for (at, member) in self.cohort.members.iter().enumerate() {
+            if matches!(member.status, Status::Asked) {
+                actions.push(self.ask(at, &member.name));
+                self.hands.count_down(at, &mut self.record, &self.model);
+            }
+        }
+    }
+
+    fn ask(&self, at: usize, client: &ClientName) -> Action {
+        self.hands.ask(at, client, self.record.round, self.task, &self.model)
+    }
+
+    /// A client is there again: asks it again, if it is awaited.
+    pub(super) fn rejoined(&mut self, client: &ClientName) -> Option<Action> {
+        let at = self.cohort.position(client).filter(|_| self.cohort.rejoined(client))?;
+        Some(self.ask(at, client))
+    }
+
+    /// A client has an answer ready.
+    pub(super) fn offered(
+        &mut self,
+        client: &ClientName,
+        round: u32,
+        report: &TrainingReport,
+        sections: &[SectionHeader],
+        bytes: u64,
+    ) -> Result<(), Rejection> {
+        if let Err(reason) = self.cohort.awaits(client, round, self.record.round) {
+            self.record.turn_down(&reason);
+            return Err(reason);
+        }
+        let checked = self.check(client, report, sections, bytes);
+        self.settle(client, checked.map(|()| Status::Offered))
+    }
+
+    /// Checks what is announced, before anything is received.
+    fn check(
+        &self,
+        client: &ClientName,
+        report: &TrainingReport,
+        sections: &[SectionHeader],
+        bytes: u64,
+    ) -> Result<(), Rejection> {
+        check_report(report)?;
+        let at = self.cohort.position(client).ok_or(Rejection::NotSelected)?;
+        check_headers(self.hands.expected(at), sections)?;
+        if packed_bytes(sections) != Some(bytes) {
+            let sections = describe(sections);
+            return Err(Rejection::WrongSize(format!("{bytes} bytes announced for {sections}")));
+        }
+        match report.examples {
+            0 => Err(Rejection::NoExamples),
+            _ => Ok(()),
+        }
+    }
+
+    /// An answer was received, or is not to be had. One that was given up before it came is ignored.
+    pub(super) fn received(
+        &mut self,
+        client: &ClientName,
+        round: u32,
+        update: Result<Opened, Rejection>,
+    ) -> Result<(), Rejection> {
+        let is_awaited = |member: &mut Member<Opened>| matches!(member.status, Status::Receiving { .. });
+        if round != self.record.round || !self.cohort.member(client).is_some_and(is_awaited) {
+            return Ok(());
+        }
+        if let (Ok(_), Some(at)) = (&update, self.cohort.position(client)) {
+            self.hands.count_up(at, &mut self.record);
+        }
+        self.settle(client, update.map(Status::Held))
+    }
+
+    /// Nothing more is expected of a client.
+    pub(super) fn give_up(&mut self, client: &ClientName, reason: &Rejection) {
+        if self.cohort.give_up(client) {
+            self.fail(client, reason);
+        }
+    }
+
+    fn fail(&mut self, client: &ClientName, reason: &Rejection) {
+        match self.task {
+            Task::Train => self.record.fail(client, reason),
+            Task::Calibrate | Task::Evaluate => self.record.fail_to_evaluate(client, reason),
+        }
+    }
+
+    /// Settles a member's status: what it is now, or why it failed.
+    fn settle(&mut self, client: &ClientName, status: Result<Status<Opened>, Rejection>) -> Result<(), Rejection> {
+        let Some(member) = self.cohort.member(client) else {
+            return Ok(());
+        };
+        match status {
+            Ok(status) => {
+                member.status = status;
+                Ok(())
+            }
+            Err(reason) => {
+                member.status = Status::Failed;
+                self.fail(client, &reason);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Gives up those whose time is over, and gives the answers whose turn it is, with their places in the cohort.
+    pub(super) fn take(&mut self, now: Duration, grace: Duration) -> Vec<(usize, Opened)> {
+        for (client, reason) in self.cohort.expire(now, grace) {
+            self.fail(&client, &reason);
+        }
+        std::iter::from_fn(|| self.cohort.take_next()).collect()
+    }
+
+    /// Asks for the answers within the window. Says whether all are settled.
+    pub(super) fn ask_for(&mut self, window: usize, now: Duration, actions: &mut Vec<Action>) -> bool {
+        for client in self.cohort.receive(window, now) {
+            let Some(at) = self.cohort.position(&client) else {
+                continue;
+            };
+            let inspector = Inspector {
+                filters: self.filters.clone(),
+                model: self.model.clone(),
+                card: self.hands.card(at).clone(),
+                expected: self.hands.expected(at).clone(),
+            };
+            actions.push(Action::Receive {
+                client,
+                round: self.record.round,
+                task: self.task,
+                inspector: Arc::new(inspector),
+            });
+        }
+        self.cohort.is_settled()
+    }
+}
+
+fn describe(sections: &[SectionHeader]) -> String {
+    let sections: Vec<_> = sections
+        .iter()
+        .map(|section| format!("{} {}", section.values, section.name))
+        .collect();
+    sections.join(", ")
+}
