@@ -5,9 +5,11 @@ pub mod progress;
 pub mod record;
 pub mod results;
 pub mod server;
+mod trial;
 
 pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster};
 pub use progress::{Observer, Progress};
 pub use record::RoundRecord;
 pub use results::{Results, ResultsError, Summary};
 pub use server::{Server, ServerError};
+pub use trial::Trial;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use selvedge_protocols::{ClientName, Description, Rejection, Width, message::Evaluation};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Trial;
+use crate::Trial;
 
 /// A line of `rounds.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use selvedge_coordinator::{
-    Action, Engine, Event, Outcome, Roster, RoundRecord,
-    engine::{Inspector, Opened, Trial},
+    Action, Engine, Event, Outcome, Roster, RoundRecord, Trial,
+    engine::{Inspector, Opened},
 };
 use selvedge_models::Weights;
 use selvedge_protocols::{

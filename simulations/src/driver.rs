@@ -7,7 +7,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select};
-use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, engine::Trial};
+use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, Trial};
 use selvedge_protocols::{
     ClientName, LocalError, Rejection, ServerState, Vectors,
     evaluation::TEST_CHUNK,

@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
-use selvedge_coordinator::{Engine, Observer, Outcome, Roster, engine::Trial};
+use selvedge_coordinator::{Engine, Observer, Outcome, Roster, Trial};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{

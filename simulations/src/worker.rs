@@ -7,7 +7,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use selvedge_client::{Examples, Trainer};
-use selvedge_coordinator::{GlobalModel, engine::Trial};
+use selvedge_coordinator::{GlobalModel, Trial};
 use selvedge_data::Partition;
 use selvedge_protocols::{Card, ClientName, LocalError, Vectors, message::Evaluation, update::SealedUpdate};
 

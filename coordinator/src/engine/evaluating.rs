@@ -8,12 +8,12 @@ use selvedge_protocols::{
 };
 
 use super::{
-    Action, GlobalModel, Opened, Trial,
+    Action, GlobalModel, Opened,
     cohort::{Cohort, Status},
     hands::Hands,
     training::Closed,
 };
-use crate::record::RoundRecord;
+use crate::{Trial, record::RoundRecord};
 
 /// A round whose model is being evaluated.
 pub(super) struct Evaluating {

@@ -1,6 +1,6 @@
 //! What the engine hears and what it answers.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use selvedge_protocols::{
     Card, ClientName, Rejection, Width,
@@ -11,7 +11,7 @@ use selvedge_protocols::{
 use serde::{Deserialize, Serialize};
 
 use super::{GlobalModel, Inspector, Opened};
-use crate::record::RoundRecord;
+use crate::{Trial, record::RoundRecord};
 
 /// What happened.
 #[derive(Debug)]
@@ -89,37 +89,6 @@ pub enum Event {
     Tick,
     /// The operator wants the run to end.
     Stop,
-}
-
-/// What the coordinator itself evaluates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trial {
-    /// The whole model on the test set.
-    Whole,
-    /// A sub-model of this width on the test set.
-    SubModel(Width),
-    /// The whole model on training examples: only a simulation has any.
-    OnTraining,
-}
-
-impl fmt::Display for Trial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole => f.write_str("the model"),
-            Self::SubModel(width) => write!(f, "the sub-model of width {width}"),
-            Self::OnTraining => f.write_str("the model on training examples"),
-        }
-    }
-}
-
-impl Trial {
-    /// The width of what is evaluated.
-    pub fn width(self) -> Width {
-        match self {
-            Self::SubModel(width) => width,
-            Self::Whole | Self::OnTraining => Width::WHOLE,
-        }
-    }
 }
 
 /// What is to be done.

@@ -17,7 +17,7 @@ mod roster;
 mod training;
 mod units;
 
-pub use event::{Action, Event, Outcome, Trial};
+pub use event::{Action, Event, Outcome};
 pub use global_model::GlobalModel;
 pub use inspector::{Inspector, Opened};
 pub use roster::Roster;

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use selvedge_protocols::{Broadcast, Card, ClientName, Federation, Rejection, Vectors, Width, aggregation::Aggregate};
 
 use super::{
-    Action, Engine, Phase, Trial, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Closed,
+    Action, Engine, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Closed,
 };
+use crate::Trial;
 
 impl Engine {
     /// A sub-model that stands for all of its width.

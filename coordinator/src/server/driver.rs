@@ -32,8 +32,8 @@ use super::{
     standing::Standing,
 };
 use crate::{
-    Action, Engine, Event, Observer, Outcome, Progress,
-    engine::{GlobalModel, Inspector, Trial},
+    Action, Engine, Event, Observer, Outcome, Progress, Trial,
+    engine::{GlobalModel, Inspector},
 };
 
 /// What was done beside the driver.
