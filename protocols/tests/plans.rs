@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Card, ClientName, Description, Parts, Ranking, Width,
+    CannotTrain, Card, ClientName, Description, Parts, Ranking, Requirements, Resources, Width,
     plan::{Dealer, Plan, Seat},
     plans::{Dealing, Magnitude, Ordered, Pairing, Partitioned, PlanDescription, Random, Rolling, Static},
 };
@@ -317,6 +317,41 @@ fn cards_of_mixed_widths_never_repeat_a_block_in_a_pass_though_clients_fail() {
         }
         assert!(trained.len() > 100);
         assert!(trained.values().all(|times| *times == 1), "{dealing:?}");
+    }
+}
+
+#[test]
+fn a_device_gets_the_largest_width_that_it_can_train_within_a_round() {
+    let description = description("{ kind = 'static' }");
+    let set: Vec<_> = [
+        "sub_models.capacities=[{ width = 0.5 }, { width = 1.0 }]",
+        "cohort.deadline_seconds=2.0",
+    ]
+    .iter()
+    .map(|text| text.parse().unwrap())
+    .collect();
+    let description = Arc::new(Description::parse(&description.to_toml(), "test", &set).unwrap());
+    let requirements = Requirements::of(&Parts::of(&description).unwrap(), &description).unwrap();
+    let width = |speed| {
+        let examples = Some(1000);
+        requirements.largest_width(&Resources {
+            memory: None,
+            speed,
+            examples,
+        })
+    };
+    assert_eq!(width(None), Ok(Width(1.0)));
+    // Products of 3 x 4 and 4 x 2 and the activation, forward and twice as much backward, for each of 1000 examples.
+    let whole = 3.0 * (2.0 * 12.0 + 4.0 + 2.0 * 8.0) * 1000.0;
+    let half = 3.0 * (2.0 * 6.0 + 2.0 + 2.0 * 4.0) * 1000.0;
+    assert_eq!(width(Some(whole / 2.0)), Ok(Width(1.0)));
+    assert_eq!(width(Some(whole / 2.01)), Ok(Width(0.5)));
+    assert_eq!(width(Some(half / 2.0)), Ok(Width(0.5)));
+    for speed in [half / 2.01, 0.0, -1.0, f64::NAN] {
+        assert!(
+            matches!(width(Some(speed)), Err(CannotTrain::Time { width: Width(0.5), .. })),
+            "{speed}"
+        );
     }
 }
 

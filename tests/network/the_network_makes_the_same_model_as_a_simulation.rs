@@ -65,6 +65,8 @@ async fn with_sub_models_of_two_widths_by_every_plan() {
         "{ kind = 'random' }",
         "{ kind = 'partitioned', blocks = 2 }",
         "{ kind = 'partitioned', blocks = 2, dealing = 'latin-square' }",
+        "{ kind = 'partitioned', blocks = 2, dealing = 'same-for-all' }",
+        "{ kind = 'partitioned', blocks = 2, dealing = 'with-replacement', pairing = 'fixed' }",
     ];
     for plan in plans {
         the_same(&[
