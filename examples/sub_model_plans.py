@@ -114,7 +114,7 @@ def table(results, model, data):
 def picture(results, model, path):
     """Mean accuracies with one standard deviation each way, as SVG."""
     colours = ["#64748b", "#a16207", "#c2410c", "#9333ea", "#1f6feb", "#0f8a5f", "#db2777", "#111827"]
-    width, height, left, top = 430, 250, 46, 34
+    width, height, left, top = 860 // len(SETS[model]), 250, 46, 34
     parts = []
     for panel, data in enumerate(SETS[model]):
         means = {plan: [] for plan in PLANS}
@@ -145,7 +145,7 @@ def picture(results, model, path):
         parts.append(f'<rect x="{60 + 205 * column}" y="{top + height + 34 + 20 * row}" width="12" height="12" fill="{colours[at]}"/>')
         parts.append(f'<text x="{78 + 205 * column}" y="{top + height + 44 + 20 * row}">{plan}</text>')
     total = top + height + 82
-    wide = max(840, len(SETS[model]) * width)
+    wide = len(SETS[model]) * width
     path.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {total}" font-family="sans-serif" font-size="12">'
         f'<rect width="{wide}" height="{total}" fill="white"/>' + "".join(parts) + "</svg>\n"
