@@ -116,6 +116,12 @@ fn describe(record: &RoundRecord) -> String {
         "test accuracy",
         record.test_accuracy.map(|accuracy| format!("{accuracy:.4}")),
     );
+    let by_width: Vec<_> = record
+        .widths
+        .iter()
+        .filter_map(|noted| Some(format!("{}: {:.4}", noted.width, noted.test_accuracy?)))
+        .collect();
+    add("by width", (!by_width.is_empty()).then(|| by_width.join(" ")));
     add(
         "clients' accuracy",
         record.clients_accuracy.map(|accuracy| format!("{accuracy:.4}")),

@@ -402,16 +402,6 @@ fn sub_models_that_cannot_be_are_named() {
         "E-RUN-RANGE",
         &["sub_models", "no width group"],
     );
-    with_keys(
-        &[
-            "model={ input = [1, 2, 2], layers = [{ kind = 'conv2d', channels = 8, kernel = 1 }, { kind = 'batch-norm' }, { kind = 'flatten' }, { kind = 'dense', units = 2 }] }",
-            "sub_models.plan.kind=static",
-            quarter,
-            "sub_models.scaler=true",
-        ],
-        "E-RUN-RANGE",
-        &["sub_models", "set batch_norm = \"static\""],
-    );
     with_key(
         "sub_models.plan.kind=rollin",
         "E-RUN-KEY",

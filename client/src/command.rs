@@ -37,7 +37,8 @@ pub struct ClientCommand {
     /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process
     #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
     state: PathBuf,
-    /// Memory for training, in megabytes: where clients report what they have, this one gets a sub-model that fits
+    /// Memory for training, in megabytes, beside what the program and the examples take: where clients report what they
+    /// have, this one gets a sub-model that fits
     #[arg(long, value_name = "MB", value_parser = above_zero)]
     memory: Option<f64>,
     /// Speed of training, in billions of floating-point operations a second: where clients report what they have, this

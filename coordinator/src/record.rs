@@ -155,12 +155,7 @@ impl RoundRecord {
     pub(crate) fn test(&mut self, trial: Trial, evaluation: &Evaluation) {
         let (loss, accuracy) = (evaluation.mean_loss(), evaluation.accuracy());
         match trial {
-            Trial::Whole => {
-                (self.test_loss, self.test_accuracy) = (loss, accuracy);
-                if let Some(whole) = self.widths.iter_mut().find(|noted| noted.width == Width::WHOLE) {
-                    (whole.test_loss, whole.test_accuracy) = (loss, accuracy);
-                }
-            }
+            Trial::Whole => (self.test_loss, self.test_accuracy) = (loss, accuracy),
             Trial::OnTraining => (self.training_loss, self.training_accuracy) = (loss, accuracy),
             Trial::SubModel(width) => {
                 let noted = self.noted(width);

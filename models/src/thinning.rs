@@ -25,8 +25,7 @@ impl ModelDescription {
     /// The model with `units[g]` units in width group `g`: dense, small, an ordinary model. Its parameters are the
     /// kept ones of this model, in the same order.
     ///
-    /// With `scaled`, each layer whose outputs are thinned is followed by a [`Scaler`], which in training makes up for
-    /// what is missing.
+    /// With `scaled`, each layer whose outputs are thinned is followed by a [`Scaler`], which makes up for what is missing.
     ///
     /// # Errors
     /// When a group would be empty or larger than it is, or when what is kept is no model: a group norm whose channels

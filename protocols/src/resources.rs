@@ -22,7 +22,7 @@ pub enum CannotTrain {
     /// It has too little memory.
     #[error(
         "training the smallest sub-model, of width {width}, takes {} of memory, but the device has {}: give it more with \
-         `--memory`, or ask for a smaller width",
+         `--memory`, or let the description offer a smaller width",
         in_megabytes(*needed), in_megabytes(*given)
     )]
     Memory {

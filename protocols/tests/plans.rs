@@ -218,9 +218,9 @@ proptest! {
         for round in 1..40 {
             tally.round(round, &seats(0..cohort, width), || failures.next() == Some(0));
         }
-        // Nobody fails any more: what is owed is trained, and the passes that were opened are completed.
+        // Nobody fails any more, and those who train one block take what is left.
         for round in 40..60 {
-            tally.round(round, &seats(0..cohort, width), || false);
+            tally.round(round, &seats(0..cohort, 1.0 / f64::from(blocks)), || false);
         }
         let passes = tally.counts.len() - 1;
         prop_assert!(passes > 2);
@@ -317,6 +317,23 @@ fn cards_of_mixed_widths_never_repeat_a_block_in_a_pass_though_clients_fail() {
         }
         assert!(trained.len() > 100);
         assert!(trained.values().all(|times| *times == 1), "{dealing:?}");
+    }
+}
+
+#[test]
+fn beside_clients_of_one_block_those_of_several_get_as_many_as_they_can_train() {
+    let mut dealer = partitioned(4, Dealing::Deck).dealer();
+    let widths = [0.25, 1.0, 0.25, 0.5, 0.25, 0.25, 1.0, 0.25, 0.5];
+    let cohort: Vec<Seat> = widths
+        .into_iter()
+        .enumerate()
+        .map(|(client, width)| seats([client], width).remove(0))
+        .collect();
+    for round in 1..100 {
+        for (card, width) in dealer.deal(7, round, &cohort).iter().zip(widths) {
+            assert_eq!(card.blocks.len(), (4.0 * width) as usize, "round {round}");
+        }
+        dealer.settle(&[true; 9]);
     }
 }
 

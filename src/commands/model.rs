@@ -30,6 +30,9 @@ enum Command {
     },
 }
 
+/// For how many examples at a time the memory is shown.
+const BATCH: u64 = 10;
+
 impl Model {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let Command::Show {
@@ -43,7 +46,13 @@ impl Model {
             None => changes.read(file.as_deref())?.model,
         };
         let units = model.layout()?.units_at(width);
-        print(model.thinned(&units, false)?.summary()?)?;
+        let model = model.thinned(&units, false)?;
+        let megabytes = model.training_memory(0, 2 * BATCH)? as f64 / 1e6;
+        let summary = model.summary()?;
+        print(format_args!(
+            "{summary}\ntraining in batches of {BATCH} with plain SGD takes about {megabytes:.1} MB beside the examples and the \
+             program"
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }

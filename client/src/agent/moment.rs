@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use selvedge_protocols::{Rejection, message::Task};
+use selvedge_protocols::{Rejection, Width, message::Task};
 
 /// A moment of an agent's work; its text is for a person.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,8 @@ pub enum Moment {
         round: u32,
         /// What it was asked.
         task: Task,
+        /// How much of the model it is given.
+        width: Width,
     },
     /// Its update is ready to be fetched.
     Offered {
@@ -69,18 +71,18 @@ impl fmt::Display for Moment {
             Self::Joined { name, rounds, examples } => {
                 write!(f, "joined {name:?}: {rounds} rounds; {examples} examples here")
             }
-            Self::Begun {
-                round,
-                task: Task::Train,
-            } => write!(f, "round {round}: training"),
-            Self::Begun {
-                round,
-                task: Task::Calibrate,
-            } => write!(f, "round {round}: calibrating"),
-            Self::Begun {
-                round,
-                task: Task::Evaluate,
-            } => write!(f, "round {round}: evaluating"),
+            Self::Begun { round, task, width } => {
+                let doing = match task {
+                    Task::Train => "training",
+                    Task::Calibrate => "calibrating",
+                    Task::Evaluate => "evaluating",
+                };
+                write!(f, "round {round}: {doing}")?;
+                match *width == Width::WHOLE {
+                    true => Ok(()),
+                    false => write!(f, " a sub-model of width {width}"),
+                }
+            }
             Self::Offered { round, bytes } => {
                 write!(f, "round {round}: update of {bytes} bytes is ready")
             }

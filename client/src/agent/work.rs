@@ -330,7 +330,8 @@ impl Work {
             return;
         };
         let Assignment { round, task, .. } = assignment;
-        observe(Moment::Begun { round, task });
+        let width = assignment.card.width;
+        observe(Moment::Begun { round, task, width });
         self.working = Some((round, task));
         let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
         self.done.spawn_blocking(move || Done::Worked {

@@ -373,6 +373,12 @@ impl Engine {
 
     fn record(&self, evaluating: Evaluating, now: Duration) -> Action {
         let mut record = evaluating.close(now);
+        if record.test_loss.is_some() && self.description.widths().contains(&Width::WHOLE) {
+            let (loss, accuracy) = (record.test_loss, record.test_accuracy);
+            if let Some(whole) = record.width(Width::WHOLE, &self.description) {
+                (whole.test_loss, whole.test_accuracy) = (loss, accuracy);
+            }
+        }
         if !self.description.training.loss.has_accuracy() {
             (record.test_accuracy, record.clients_accuracy, record.training_accuracy) = (None, None, None);
             record.widths.iter_mut().for_each(|width| width.test_accuracy = None);

@@ -178,6 +178,9 @@ impl Driver {
                     let _ = old.told.try_send(ToClient::TurnedAway { reason });
                     self.left(client.clone(), false);
                 }
+                if let Some(width) = width {
+                    self.notice(format!("{client} can train width {width}"), observe);
+                }
                 self.sessions.insert(client.clone(), session);
                 self.tell(&client, self.welcome.clone(), observe);
                 if let Some(&round) = self.accepted.get(&client) {

@@ -11,8 +11,9 @@ use crate::{
     width::{Signal, WidthGroups},
 };
 
-/// Divides by `share` in training, and passes values as they are in evaluation (the scaler of Diao et al. 2021): a layer
-/// above that sums over a share of its inputs meets sums as large as it would over all of them.
+/// Divides by `share` (the scaler of Diao et al. 2021): a layer above that sums over a share of its inputs meets sums as
+/// large as it would over all of them. Theirs does so in training only; where batch norm's statistics are taken anew for
+/// evaluation, as theirs are, that is the same, and elsewhere this is the sub-model that was trained.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaler {
@@ -31,31 +32,19 @@ impl Description for Scaler {
             return Err(LayerProblem::setting("share", self.share, needs).into());
         }
         let live = Live {
-            share: self.share,
-            factor: 1.0,
+            factor: 1.0 / self.share,
         };
         Ok(Built::bare(live, input.clone(), input.size()))
     }
 }
 
 struct Live {
-    share: f32,
-    /// Of the last forward.
     factor: f32,
 }
 
-impl Live {
-    fn factor(&self, mode: &Mode<'_>) -> f32 {
-        match mode {
-            Mode::Train(_) => 1.0 / self.share,
-            Mode::Evaluate | Mode::Calibrate => 1.0,
-        }
-    }
-}
-
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &mut Mode<'_>) -> candle_core::Result<Tensor> {
-        input * f64::from(self.factor(mode))
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+        input * f64::from(self.factor)
     }
 
     fn forward(
@@ -63,9 +52,8 @@ impl Layer for Live {
         _: Values<'_>,
         input: &[f32],
         output: &mut [f32],
-        mode: &mut Mode<'_>,
+        _: &mut Mode<'_>,
     ) -> Result<(), ModelError> {
-        self.factor = self.factor(mode);
         for (output, value) in output.iter_mut().zip(input) {
             *output = self.factor * value;
         }

@@ -28,8 +28,8 @@ pub struct SubModels {
     /// The Euclidean norm within which a client's parameters are kept after each step, above 0. Default: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub radius: Option<f64>,
-    /// Whether the outputs of a thinned layer are divided by the share of its units that is kept, in training. Default
-    /// false.
+    /// Whether the outputs of a thinned layer are divided by the share of its units that is kept, so that the whole model
+    /// meets sums as large as its parts were trained on. Default false.
     #[serde(default)]
     pub scaler: bool,
     /// Whether a client's loss leaves out the classes of which it has no examples: their outputs count as 0, and are not
@@ -236,11 +236,6 @@ impl SubModels {
         if layout.groups.is_empty() {
             let message = "the model has no width group: it keeps its inputs and its outputs, and has nothing between \
                            them that could be thinned";
-            return Some(message.into());
-        }
-        if self.scaler && !layout.buffers.is_empty() && self.batch_norm == BatchNormStatistics::Running {
-            let message = "with `scaler`, batch norm meets other values in training than in evaluation: set batch_norm = \
-                           \"static\" too";
             return Some(message.into());
         }
         let groups: Vec<usize> = layout.groups.iter().map(|group| group.units).collect();

@@ -1,50 +1,56 @@
 //! Blocks from a shuffled deck, without replacement.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::partitioned::Partitioned;
 use crate::plan::{Card, Dealer, Seat};
 
 /// Each client gets the next card; an empty deck is followed by another, shuffled anew. A card whose client failed goes
-/// back under the deck, so that each pass is completed: every block is trained as often as every other.
+/// back under its deck, so that each pass is completed: every block is trained as often as every other.
 ///
-/// A client that trains several blocks at once gets cards of one pass only; the last of a pass may be fewer.
+/// A client that trains several blocks at once gets them from one deck. Where too few are left of those that are open,
+/// another is opened for it, and what is left goes to others; only when many are open does it get fewer.
 #[derive(Debug)]
 pub(super) struct Deck {
     blocks: u32,
-    /// The pass of the last deck that was opened, from 1.
+    /// The last pass whose deck was opened, from 1.
     pass: u32,
-    /// (pass, block), the next to be dealt first.
-    cards: VecDeque<(u32, u32)>,
-    /// What each client of the round has.
-    hands: Vec<Vec<(u32, u32)>>,
+    /// What is left of each deck, by pass; the next to be dealt first.
+    open: BTreeMap<u32, VecDeque<u32>>,
+    /// What each client of the round has: the pass, and its blocks.
+    hands: Vec<(u32, Vec<u32>)>,
 }
+
+/// Decks that may be open at a time for the sake of clients that train several blocks at once.
+const MOST_OPEN: usize = 8;
 
 impl Deck {
     pub(super) fn new(blocks: u32) -> Self {
         Self {
             blocks,
             pass: 0,
-            cards: VecDeque::new(),
+            open: BTreeMap::new(),
             hands: Vec::new(),
         }
     }
 
-    /// The next cards, at most `count`, all of one pass.
-    fn hand(&mut self, seed: u64, count: usize) -> Vec<(u32, u32)> {
-        if self.cards.is_empty() {
-            self.pass += 1;
-            let shuffled = Partitioned::shuffled(self.blocks, seed, self.pass);
-            self.cards.extend(shuffled.into_iter().map(|block| (self.pass, block)));
-        }
-        let pass = self.cards.front().map(|(pass, _)| *pass);
-        let of_pass = self
-            .cards
-            .iter()
-            .take(count)
-            .take_while(|(of, _)| Some(*of) == pass)
-            .count();
-        self.cards.drain(..of_pass).collect()
+    /// The next `count` cards of the first deck that has as many.
+    fn hand(&mut self, seed: u64, count: usize) -> (u32, Vec<u32>) {
+        let has_enough = self.open.iter().find(|(_, deck)| deck.len() >= count);
+        let pass = match (has_enough, self.open.first_key_value()) {
+            (Some((pass, _)), _) => *pass,
+            (None, Some((oldest, _))) if self.open.len() >= MOST_OPEN => *oldest,
+            _ => {
+                self.pass += 1;
+                let shuffled = Partitioned::shuffled(self.blocks, seed, self.pass);
+                self.open.insert(self.pass, shuffled.into());
+                self.pass
+            }
+        };
+        let deck = self.open.entry(pass).or_default();
+        let blocks = deck.drain(..count.min(deck.len())).collect();
+        self.open.retain(|_, deck| !deck.is_empty());
+        (pass, blocks)
     }
 }
 
@@ -55,18 +61,21 @@ impl Dealer for Deck {
             let hand = self.hand(seed, Partitioned::at_once(self.blocks, seat.width));
             self.hands.push(hand);
         }
-        let card = |(seat, hand): (&Seat, &Vec<(u32, u32)>)| Card {
+        let card = |(seat, (pass, blocks)): (&Seat, &(u32, Vec<u32>))| Card {
             seed,
-            version: hand.first().map_or(0, |(pass, _)| *pass),
+            version: *pass,
             width: seat.width,
-            blocks: hand.iter().map(|(_, block)| *block).collect(),
+            blocks: blocks.clone(),
         };
         cohort.iter().zip(&self.hands).map(card).collect()
     }
 
     fn settle(&mut self, trained: &[bool]) {
         let hands = std::mem::take(&mut self.hands);
-        let failed = hands.into_iter().zip(trained).filter(|(_, trained)| !**trained);
-        self.cards.extend(failed.flat_map(|(hand, _)| hand));
+        for ((pass, blocks), trained) in hands.into_iter().zip(trained) {
+            if !trained {
+                self.open.entry(pass).or_default().extend(blocks);
+            }
+        }
     }
 }
