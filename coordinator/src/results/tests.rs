@@ -2,11 +2,11 @@ use std::{collections::BTreeMap, fs};
 
 use selvedge_data::ClientHolding;
 use selvedge_models::Weights;
-use selvedge_protocols::{ClientName, Vectors, description::EXAMPLE};
+use selvedge_protocols::{ClientName, Vectors, Width, description::EXAMPLE};
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::Failure;
+use crate::record::{Failure, WidthRecord};
 
 fn description(name: &str) -> Description {
     let example = Description::parse(EXAMPLE, "the example", &[]).unwrap();
@@ -311,4 +311,45 @@ fn no_name_leads_out_of_the_folder_of_results() {
             Path::new("results").join(folder)
         );
     }
+}
+
+#[test]
+fn a_run_with_sub_models_leaves_how_often_each_unit_was_trained_and_the_report_draws_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "sub_models.plan={ kind = 'partitioned', blocks = 2 }".parse().unwrap();
+    let description = Description::parse(EXAMPLE, "the example", &[plan]).unwrap();
+    let mut results = Results::create(folder.path(), &description).unwrap();
+    let width = WidthRecord {
+        width: Width(0.5),
+        selected: 3,
+        completed: 2,
+        train_loss: Some(0.5),
+        test_loss: Some(0.25),
+        test_accuracy: Some(0.875),
+        bytes_up: 1000,
+        bytes_down: 3000,
+    };
+    let record = RoundRecord {
+        widths: vec![width],
+        ..record(1)
+    };
+    // LeNet-5's groups.
+    let mut units = UnitCounts([6, 16, 120, 84].map(|units| vec![1; units]).to_vec());
+    units.0[1][3] = 7;
+    results.count_units(&units);
+    assert!(results.record(&record));
+    results
+        .finish(Outcome::Completed, &layout(), &state(), None, 1.0)
+        .unwrap();
+    let counts: serde_json::Value = serde_json::from_str(&read(&folder, UNITS)).unwrap();
+    assert_eq!(counts[1]["layer"], "3");
+    assert_eq!(counts[1]["trained"][3], 7);
+    assert_eq!(counts[2]["trained"].as_array().unwrap().len(), 120);
+    let report = read(&folder, REPORT);
+    assert!(
+        report.contains("layer 3: 16 units, updates that trained each: 1 to 7"),
+        "{report}"
+    );
+    assert!(report.contains("layer 7: 120 units, updates that trained each: 1<"));
+    assert!(report.contains("2 of 3") && report.contains("87.5"));
 }

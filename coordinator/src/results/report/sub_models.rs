@@ -160,5 +160,8 @@ fn described(place: &str, counts: &[u64]) -> String {
         true => figures::grouped(most),
         false => format!("{} to {}", figures::grouped(fewest), figures::grouped(most)),
     };
-    format!("layer {place}: {} units, each trained {times} times", counts.len())
+    format!(
+        "layer {place}: {} units, updates that trained each: {times}",
+        counts.len()
+    )
 }
