@@ -108,11 +108,7 @@ impl<'a> Local<'a> {
     ) -> Result<f64, LocalError> {
         let nested = &self.part.nested[self.random.random_range(0..self.part.nested.len())];
         let network = self.trainer.networks.of(&nested.model)?;
-        let part = nested.coordinates.extract(weights);
-        match part.buffers.is_empty() {
-            true => network.load_parameters(&part.parameters)?,
-            false => network.load(&part)?,
-        }
+        network.start_from(&nested.coordinates.extract(weights))?;
         let pass = Pass {
             training: self.training,
             mask: self.mask.as_ref(),
@@ -144,10 +140,7 @@ impl LocalSteps for Local<'_> {
         let mut weights = if is_nested { start.clone() } else { Weights::default() };
         let network = self.trainer.networks.of(&self.part.model)?;
         let has_statistics = !start.buffers.is_empty();
-        match has_statistics {
-            true => network.load(start)?,
-            false => network.load_parameters(&start.parameters)?,
-        }
+        network.start_from(start)?;
         let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
         let mut order = self.examples.indices.to_vec();
         let (mut steps, mut seen, mut loss) = (0, 0usize, 0.0);

@@ -1,8 +1,11 @@
 //! Local training: what a client does with a model and its own examples.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use candle_core::Device;
@@ -85,7 +88,7 @@ impl Trainer {
     ) -> Result<SealedUpdate, LocalError> {
         let random = description.seed.client_stream(Purpose::Training, round, client);
         let mut local = Local::new(self, description, part, examples, random)?;
-        let mut sliced = part.slice(kept);
+        let mut sliced = part.take(kept);
         let update = description.algorithm.client(broadcast, &mut sliced, &mut local)?;
         part.merge(sliced, kept);
         let mut random = description.seed.client_stream(Purpose::Filters, round, client);
@@ -108,7 +111,7 @@ impl Trainer {
         examples: Examples<'_>,
     ) -> Result<Moments, LocalError> {
         let network = self.networks.of(&part.model)?;
-        network.load_parameters(&broadcast.weights.parameters)?;
+        network.start_from(&broadcast.weights)?;
         let mut moments = Moments::default();
         for batch in calibration_batches(examples.indices) {
             if self.abandon.load(Ordering::Relaxed) {
@@ -156,19 +159,14 @@ impl Trainer {
         examples: Examples<'_>,
     ) -> Result<Evaluation, LocalError> {
         let layout = self.networks.of(&part.model)?.layout().clone();
-        let statistics = match broadcast.weights.buffers.len() < layout.buffer_count() {
-            true => self.calibrate(part, broadcast, calibration)?.statistics(&layout),
-            false => None,
-        };
-        let network = self.networks.of(&part.model)?;
-        match statistics {
-            Some(buffers) => network.load(&Weights {
-                parameters: broadcast.weights.parameters.clone(),
-                buffers,
-            })?,
-            None if broadcast.weights.buffers.is_empty() => network.load_parameters(&broadcast.weights.parameters)?,
-            None => network.load(&broadcast.weights)?,
+        let mut weights = Cow::Borrowed(&broadcast.weights);
+        if weights.buffers.len() < layout.buffer_count()
+            && let Some(statistics) = self.calibrate(part, broadcast, calibration)?.statistics(&layout)
+        {
+            weights.to_mut().buffers = statistics;
         }
+        let network = self.networks.of(&part.model)?;
+        network.start_from(&weights)?;
         evaluate(network, description.training.loss, examples.dataset, examples.indices)
     }
 }

@@ -121,16 +121,19 @@ impl Network {
         Ok(())
     }
 
-    /// Takes over parameters; running statistics begin afresh.
+    /// [`load`](Self::load) of weights that may lack buffers: running statistics begin afresh then.
     ///
     /// # Errors
     /// When they are of another layout.
-    pub fn load_parameters(&mut self, parameters: &[f32]) -> Result<(), ModelError> {
-        let (what, expected, given) = ("parameters", self.parameters.len(), parameters.len());
+    pub fn start_from(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        if !weights.buffers.is_empty() {
+            return self.load(weights);
+        }
+        let (what, expected, given) = ("parameters", self.parameters.len(), weights.parameters.len());
         if given != expected {
             return Err(ModelError::Weights { what, expected, given });
         }
-        self.parameters.copy_from_slice(parameters);
+        self.parameters.copy_from_slice(&weights.parameters);
         for entry in &self.layout.buffers {
             if let Initial::Constant(value) = entry.initial {
                 self.buffers[entry.range()].fill(value);

@@ -102,6 +102,7 @@ impl Parts {
         Ok(Arc::new(part))
     }
 
+    /// The part that keeps as many units as `coordinates`, of whichever model they are.
     fn thinned(&self, coordinates: SubModel) -> Result<Part, ModelError> {
         let coordinates = travelling(&self.description, coordinates);
         let kept: Vec<usize> = coordinates.units.iter().map(Vec::len).collect();
@@ -127,13 +128,7 @@ impl Parts {
         let layout = part.model.layout()?;
         let inner = |width| {
             let units = self.units(&Card { width, ..card.clone() });
-            let model = self.thinned(SubModel::new(&self.layout, units.clone())?)?.model;
-            let coordinates = travelling(&self.description, SubModel::new(&layout, units)?);
-            Ok(Part {
-                model,
-                coordinates,
-                nested: Vec::new(),
-            })
+            self.thinned(SubModel::new(&layout, units)?)
         };
         smaller.into_iter().map(inner).collect()
     }
@@ -167,6 +162,14 @@ impl Part {
         let places = &self.coordinates.parameters;
         let slice = |(name, values): (&String, &Vec<f32>)| (name.clone(), places.extract(values));
         whole.iter().map(slice).collect()
+    }
+
+    /// [`slice`](Self::slice), to be [merged](Self::merge) again: those of the whole model are not copied.
+    pub fn take(&self, whole: &mut Vectors) -> Vectors {
+        match self.coordinates.parameters.is_all() {
+            true => std::mem::take(whole),
+            false => self.slice(whole),
+        }
     }
 
     /// Puts vectors of this part into those of the whole model; one that is new there is 0 elsewhere.

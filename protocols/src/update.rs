@@ -40,7 +40,7 @@ pub const BUFFERS: &str = "buffers";
 pub const CALIBRATION_BATCH: usize = 100;
 
 /// The sections that the statistics of a model's batch norms travel as.
-pub fn expected_moments(layout: &Layout) -> Vec<SectionHeader> {
+pub fn expected_statistics(layout: &Layout) -> Vec<SectionHeader> {
     vec![SectionHeader {
         name: BUFFERS.into(),
         encoding: Encoding::F32,

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_models::{Layout, Moments};
-use selvedge_protocols::{Card, ClientName, Description, Rejection, Width, description::Weighting, message::Task};
+use selvedge_protocols::{
+    Card, ClientName, Description, Rejection, Width, description::Weighting, message::Task, update::expected_statistics,
+};
 
 use super::{Action, GlobalModel, Opened, cohort::Cohort, collection::Collection, hands::Hands, training::Closed};
 use crate::RoundRecord;
@@ -29,7 +31,9 @@ impl Calibrating {
         model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
-        let (hands, unplayable) = Hands::of_moments(cards, description, &model);
+        let (hands, unplayable) = Hands::new(cards, description, &model, |part| {
+            Ok(expected_statistics(&part.model.layout()?))
+        });
         let mut collection = Collection {
             task: Task::Calibrate,
             cohort,
@@ -50,7 +54,7 @@ impl Calibrating {
     /// Turns down an update that comes when the training is over.
     pub(super) fn late(&mut self, client: &ClientName, round: u32) -> Rejection {
         let record = &mut self.collection.record;
-        let reason = self.closed.late(client, round, record.round);
+        let reason = self.closed.cohort.late(client, round, record.round);
         record.turn_down(&reason);
         reason
     }
@@ -66,10 +70,7 @@ impl Calibrating {
     fn fold(&mut self, at: usize, opened: &Opened) {
         let Ok(layout) = opened.part.model.layout() else { return };
         let trained = &opened.update.trained;
-        let weight = match self.weighting {
-            Weighting::Examples => trained.examples as f64,
-            Weighting::Uniform => 1.0,
-        };
+        let weight = self.weighting.of(trained.examples);
         let entry = self.moments.entry(self.collection.hands.width(at));
         let (layout, moments) = entry.or_insert_with(|| (layout, Moments::default()));
         moments.add(layout, &trained.weights.buffers, weight);

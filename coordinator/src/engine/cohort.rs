@@ -110,6 +110,12 @@ impl<Answer> Cohort<Answer> {
         }
     }
 
+    /// Why an answer does not count that comes when all are settled.
+    pub(super) fn late(&mut self, name: &ClientName, round: u32, now: u32) -> Rejection {
+        // Nobody is awaited any more.
+        self.awaits(name, round, now).err().unwrap_or(Rejection::Duplicate)
+    }
+
     /// Gives a member up that has not answered yet. Says whether it was there and had not.
     pub(super) fn give_up(&mut self, name: &ClientName) -> bool {
         let open = self.member(name).filter(|member| member.is_open());

@@ -25,10 +25,8 @@ pub(super) struct Evaluating {
     trained: Cohort<Opened>,
     started: Duration,
     pooled: Evaluation,
-    /// What the coordinator itself is yet to evaluate.
-    untested: Vec<Trial>,
-    /// What came of its trials.
-    tested: BTreeMap<Trial, Result<Option<Evaluation>, String>>,
+    /// What the coordinator itself evaluates, and what came of it so far.
+    trials: BTreeMap<Trial, Option<Result<Option<Evaluation>, String>>>,
 }
 
 impl Evaluating {
@@ -49,17 +47,13 @@ impl Evaluating {
             actions.push(hands.ask(at, &member.name, round, Task::Evaluate, &model));
             hands.count_down(at, &mut record, &model);
         }
-        let mut untested = Vec::new();
-        for (trial, card) in trials {
-            untested.push(trial);
-            let model = model.clone();
-            actions.push(Action::Test {
-                round,
-                trial,
-                card,
-                model,
-            });
-        }
+        let outcomes = trials.iter().map(|(trial, _)| (*trial, None)).collect();
+        actions.extend(trials.into_iter().map(|(trial, card)| Action::Test {
+            round,
+            trial,
+            card,
+            model: model.clone(),
+        }));
         Self {
             cohort,
             record,
@@ -68,8 +62,7 @@ impl Evaluating {
             trained: closed.cohort,
             started: closed.started,
             pooled: Evaluation::default(),
-            untested,
-            tested: BTreeMap::new(),
+            trials: outcomes,
         }
     }
 
@@ -84,11 +77,11 @@ impl Evaluating {
 
     /// The coordinator has evaluated something.
     pub(super) fn tested(&mut self, round: u32, trial: Trial, evaluation: Result<Option<Evaluation>, String>) {
-        if round != self.record.round || !self.untested.contains(&trial) {
-            return;
+        if round == self.record.round
+            && let Some(outcome @ None) = self.trials.get_mut(&trial)
+        {
+            *outcome = Some(evaluation);
         }
-        self.untested.retain(|untested| *untested != trial);
-        self.tested.insert(trial, evaluation);
     }
 
     /// A client has evaluated the model.
@@ -124,9 +117,7 @@ impl Evaluating {
 
     /// An update that comes when the training is over.
     pub(super) fn offered(&mut self, client: &ClientName, round: u32) -> Rejection {
-        // Nobody is awaited in a cohort whose training is over.
-        let awaited = self.trained.awaits(client, round, self.record.round);
-        let reason = awaited.err().unwrap_or(Rejection::Duplicate);
+        let reason = self.trained.late(client, round, self.record.round);
         self.record.turn_down(&reason);
         reason
     }
@@ -139,15 +130,15 @@ impl Evaluating {
         while let Some((_, evaluation)) = self.cohort.take_next() {
             self.pooled.add(evaluation);
         }
-        self.untested.is_empty() && self.cohort.is_settled()
+        self.trials.values().all(Option::is_some) && self.cohort.is_settled()
     }
 
     pub(super) fn close(mut self, now: Duration) -> RoundRecord {
-        for (trial, evaluation) in self.tested {
-            match evaluation {
-                Ok(Some(evaluation)) => self.record.test(trial, &evaluation),
-                Ok(None) => {}
-                Err(reason) => self.record.remark(format!("{trial} cannot be evaluated: {reason}")),
+        for (trial, outcome) in self.trials {
+            match outcome {
+                Some(Ok(Some(evaluation))) => self.record.test(trial, &evaluation),
+                Some(Ok(None)) | None => {}
+                Some(Err(reason)) => self.record.remark(format!("{trial} cannot be evaluated: {reason}")),
             }
         }
         self.record.clients_accuracy = self.pooled.accuracy();

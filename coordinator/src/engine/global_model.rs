@@ -29,13 +29,8 @@ impl GlobalModel {
     }
 
     /// The model with statistics for specimens of some widths.
-    pub(super) fn calibrated(&self, statistics: BTreeMap<Width, Vec<f32>>) -> Self {
-        Self {
-            parts: self.parts.clone(),
-            ranking: self.ranking.clone(),
-            broadcast: self.broadcast.clone(),
-            statistics,
-        }
+    pub(super) fn calibrated(self, statistics: BTreeMap<Width, Vec<f32>>) -> Self {
+        Self { statistics, ..self }
     }
 
     /// The part that is all of it.

@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use selvedge_models::ModelError;
 use selvedge_protocols::{
-    Card, ClientName, Description, Width,
+    Card, ClientName, Description, Part, Width,
     message::Task,
     sections::{SectionHeader, packed_bytes},
-    update::{expected_moments, expected_sections},
 };
 
 use super::{Action, GlobalModel};
@@ -36,60 +35,45 @@ struct Sections {
 }
 
 impl Hands {
-    /// What these cards come to, and which of them stand for no sub-model.
+    /// What these cards come to, and which of them stand for no sub-model; `expected` says what the answer of a part must
+    /// have.
     pub(super) fn new(
         cards: Vec<Card>,
         description: &Arc<Description>,
         model: &GlobalModel,
+        expected: impl Fn(&Part) -> Result<Vec<SectionHeader>, ModelError>,
     ) -> (Self, Vec<(usize, ModelError)>) {
+        let sections = |part: &Part| {
+            let (parameters, buffers) = (&part.coordinates.parameters, &part.coordinates.buffers);
+            Ok(Sections {
+                expected: expected(part)?.into(),
+                values: (parameters.count(), buffers.count()),
+            })
+        };
         let mut unplayable = Vec::new();
         let mut known: BTreeMap<Card, Sections> = BTreeMap::new();
-        let hands = cards.into_iter().enumerate().map(|(at, card)| {
+        let mut hand = |at, card: Card| {
             if let Some(sections) = known.get(&card) {
                 let sections = sections.clone();
                 return Hand { card, sections };
             }
-            let part = model.part(Some(&card)).unwrap_or_else(|error| {
-                unplayable.push((at, error));
-                model.all().clone()
-            });
-            let part = &part.coordinates;
-            let sections = Sections {
-                expected: expected_sections(part, &*description.algorithm, &description.filters).into(),
-                values: (part.parameters.count(), part.buffers.count()),
-            };
-            known.insert(card.clone(), sections.clone());
-            Hand { card, sections }
-        });
-        let hands = Self {
-            hands: hands.collect(),
-            description: description.clone(),
-        };
-        (hands, unplayable)
-    }
-
-    /// What is asked of clients that calibrate.
-    pub(super) fn of_moments(
-        cards: Vec<Card>,
-        description: &Arc<Description>,
-        model: &GlobalModel,
-    ) -> (Self, Vec<(usize, ModelError)>) {
-        let (mut hands, mut unplayable) = Self::new(cards, description, model);
-        let mut known: BTreeMap<Card, Arc<[SectionHeader]>> = BTreeMap::new();
-        for (at, hand) in hands.hands.iter_mut().enumerate() {
-            if let Some(expected) = known.get(&hand.card) {
-                hand.sections.expected = expected.clone();
-                continue;
-            }
-            match model.part(Some(&hand.card)).and_then(|part| part.model.layout()) {
-                Ok(layout) => {
-                    hand.sections.expected = expected_moments(&layout).into();
-                    known.insert(hand.card.clone(), hand.sections.expected.clone());
+            let sections = match model.part(Some(&card)).and_then(|part| sections(&part)) {
+                Ok(sections) => {
+                    known.insert(card.clone(), sections.clone());
+                    sections
                 }
-                Err(error) => unplayable.push((at, error)),
-            }
-        }
-        (hands, unplayable)
+                Err(error) => {
+                    unplayable.push((at, error));
+                    // Nothing is sent, and no answer is in order.
+                    let (expected, values) = (Arc::default(), (0, 0));
+                    Sections { expected, values }
+                }
+            };
+            Hand { card, sections }
+        };
+        let hands = cards.into_iter().enumerate().map(|(at, card)| hand(at, card)).collect();
+        let description = description.clone();
+        (Self { hands, description }, unplayable)
     }
 
     pub(super) fn card(&self, at: usize) -> &Card {

@@ -94,7 +94,7 @@ impl Engine {
             capacities: description.capacities(),
             reported: BTreeMap::new(),
             dealer: description.plan().dealer(),
-            units: UnitCounts::none(parts.layout().groups.iter().map(|group| group.units)),
+            units: UnitCounts::none(parts.whole()),
             description,
             parts,
             roster,
@@ -360,15 +360,14 @@ impl Engine {
         };
         let seats: Vec<Seat> = names.iter().map(seat).collect();
         let cards = self.dealer.deal(description.seed.0, self.round, &seats);
-        let model = self.model(self.state.broadcast(&*description.algorithm));
+        let model = Arc::new(self.model(self.state.broadcast(&*description.algorithm)));
         let cohort = Cohort::new(names, now, self.allowed());
         let description = description.clone();
         Training::open(self.round, cohort, cards, now, description, model, actions)
     }
 
-    fn model(&self, broadcast: Broadcast) -> Arc<GlobalModel> {
-        let model = GlobalModel::new(&self.description, self.parts.clone(), broadcast);
-        Arc::new(model)
+    fn model(&self, broadcast: Broadcast) -> GlobalModel {
+        GlobalModel::new(&self.description, self.parts.clone(), broadcast)
     }
 
     fn record(&self, evaluating: Evaluating, now: Duration) -> Action {

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use selvedge_protocols::{Broadcast, Card, ClientName, Federation, Rejection, Vectors, Width, aggregation::Aggregate};
 
 use super::{
-    Action, Engine, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Closed,
+    Action, Engine, GlobalModel, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating,
+    training::Closed,
 };
 use crate::Trial;
 
@@ -47,8 +48,7 @@ impl Engine {
             },
         }));
         let description = &self.description;
-        let has_statistics = self.parts.layout().buffer_count() > 0;
-        if description.is_evaluated(round) && description.is_calibrated() && has_statistics {
+        if description.is_evaluated(round) && self.is_calibrated() {
             return Phase::Calibrating(Box::new(self.calibrate(now, closed, actions)));
         }
         Phase::Evaluating(Box::new(self.evaluate(now, closed, BTreeMap::new(), actions)))
@@ -61,7 +61,7 @@ impl Engine {
         let positions = names.iter().filter_map(|name| closed.cohort.position(name));
         let cards = positions.map(|at| self.specimen(closed.hands.width(at))).collect();
         let cohort = Cohort::new(names, now, self.allowed());
-        let model = self.model(self.new_broadcast());
+        let model = Arc::new(self.new_model());
         Calibrating::open(closed, cohort, cards, &self.description, model, actions)
     }
 
@@ -86,7 +86,7 @@ impl Engine {
         };
         let cohort = Cohort::new(names, now, self.allowed());
         let mut trials = if is_due { self.trials() } else { Vec::new() };
-        if description.is_calibrated() && self.parts.layout().buffer_count() > 0 {
+        if self.is_calibrated() {
             trials.retain(|(trial, _)| statistics.contains_key(&trial.width()));
             if is_due && !statistics.contains_key(&Width::WHOLE) {
                 let note =
@@ -97,16 +97,21 @@ impl Engine {
                 self.state.weights.buffers.clone_from(whole);
             }
         }
-        let model = Arc::new(self.model(self.new_broadcast()).calibrated(statistics));
+        let model = Arc::new(self.new_model().calibrated(statistics));
         Evaluating::open(closed, cohort, trials, model, actions)
     }
 
-    /// What is broadcast to be evaluated.
-    fn new_broadcast(&self) -> Broadcast {
-        Broadcast {
+    /// The model as it is now, to be evaluated.
+    fn new_model(&self) -> GlobalModel {
+        self.model(Broadcast {
             weights: self.state.weights.clone(),
             vectors: Vectors::new(),
-        }
+        })
+    }
+
+    /// Whether there are statistics to be taken before an evaluation.
+    fn is_calibrated(&self) -> bool {
+        self.description.is_calibrated() && self.parts.layout().buffer_count() > 0
     }
 
     /// Moves the model, unless there is nothing to move it by or it would not be finite any more.

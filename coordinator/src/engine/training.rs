@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_protocols::{
-    Card, ClientName, Description, Rejection, Width,
+    Card, Description, Rejection, Width,
     aggregation::{Aggregate, Aggregator, Coverage},
-    description::{Averaging, Weighting},
+    description::Averaging,
     message::Task,
+    update::expected_sections,
 };
 
 use super::{Action, GlobalModel, Opened, cohort::Cohort, collection::Collection, hands::Hands, units::UnitCounts};
@@ -52,7 +53,10 @@ impl Training {
         model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
-        let (hands, unplayable) = Hands::new(cards, &description, &model);
+        let (hands, unplayable) = Hands::new(cards, &description, &model, |part| {
+            let (algorithm, filters) = (&*description.algorithm, &description.filters);
+            Ok(expected_sections(&part.coordinates, algorithm, filters))
+        });
         let mut record = RoundRecord {
             round,
             selected: cohort.members.len(),
@@ -63,6 +67,7 @@ impl Training {
                 width.selected += 1;
             }
         }
+        let units = UnitCounts::none(model.all());
         let mut collection = Collection {
             task: Task::Train,
             cohort,
@@ -78,7 +83,7 @@ impl Training {
             aggregator: description.algorithm.aggregator(),
             description,
             coverage: Coverage::default(),
-            units: UnitCounts::default(),
+            units,
             loss: WeightedLoss::default(),
             losses: BTreeMap::new(),
         }
@@ -101,10 +106,7 @@ impl Training {
             self.loss.add(loss, examples);
             self.losses.entry(width).or_default().add(loss, examples);
         }
-        let weight = match self.description.aggregation.weighting {
-            Weighting::Examples => examples,
-            Weighting::Uniform => 1.0,
-        };
+        let weight = self.description.aggregation.weighting.of(update.trained.examples);
         let averaging = self
             .description
             .sub_models
@@ -186,15 +188,4 @@ pub(super) struct Closed {
     /// How often each unit was trained.
     pub(super) units: UnitCounts,
     pub(super) record: RoundRecord,
-}
-
-impl Closed {
-    /// Why an update does not count that comes when the training is over.
-    pub(super) fn late(&mut self, client: &ClientName, round: u32, now: u32) -> Rejection {
-        // Nobody is awaited in a cohort whose training is over.
-        self.cohort
-            .awaits(client, round, now)
-            .err()
-            .unwrap_or(Rejection::Duplicate)
-    }
 }

@@ -1,5 +1,6 @@
 //! How often units were trained.
 
+use selvedge_protocols::Part;
 use serde::{Deserialize, Serialize};
 
 /// Of each unit of each width group, how many updates that moved the model have trained it.
@@ -8,22 +9,21 @@ use serde::{Deserialize, Serialize};
 pub struct UnitCounts(pub Vec<Vec<u64>>);
 
 impl UnitCounts {
-    /// Nothing trained yet.
-    pub(super) fn none(groups: impl Iterator<Item = usize>) -> Self {
-        Self(groups.map(|units| vec![0; units]).collect())
+    /// No unit of this part trained yet.
+    pub(super) fn none(part: &Part) -> Self {
+        Self(
+            part.coordinates
+                .units
+                .iter()
+                .map(|units| vec![0; units.len()])
+                .collect(),
+        )
     }
 
     /// An update has trained these units of each group.
     pub(super) fn add(&mut self, units: &[Vec<u32>]) {
-        self.0.resize(units.len(), Vec::new());
         for (counts, units) in self.0.iter_mut().zip(units) {
-            for unit in units {
-                let unit = *unit as usize;
-                if counts.len() <= unit {
-                    counts.resize(unit + 1, 0);
-                }
-                counts[unit] += 1;
-            }
+            units.iter().for_each(|unit| counts[*unit as usize] += 1);
         }
     }
 

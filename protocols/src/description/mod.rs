@@ -129,6 +129,16 @@ pub enum Weighting {
     Uniform,
 }
 
+impl Weighting {
+    /// What the update of a client with so many examples weighs.
+    pub fn of(self, examples: u64) -> f64 {
+        match self {
+            Self::Examples => examples as f64,
+            Self::Uniform => 1.0,
+        }
+    }
+}
+
 /// `[evaluation]`: when and by whom the model is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

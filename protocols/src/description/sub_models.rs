@@ -145,14 +145,14 @@ impl SubModels {
     pub(super) fn problems(&self, description: &Description) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut refuse = |key: &str, message: String| {
-            let key = format!("sub_models{}{key}", if key.is_empty() { "" } else { "." });
+            let key = format!("sub_models.{key}");
             problems.push(Problem { key, message });
         };
         if let Some((key, message)) = self.plan.problem() {
             refuse(&format!("plan.{key}"), message);
         }
         let plan = &*self.plan;
-        let is_full = matches!(self.plan, PlanDescription::Full(_));
+        let is_full = plan.trains_whole();
         if is_full && self.capacities.iter().any(|capacity| capacity.width != Width::WHOLE) {
             refuse(
                 "capacities",
