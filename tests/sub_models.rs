@@ -203,6 +203,7 @@ fn parameters_are_kept_within_the_radius() {
         version: 0,
         width: Width(0.5),
         blocks: vec![],
+        cut: None,
     };
     let trained = parts.part(&card).unwrap().coordinates.extract(&state.weights);
     let norm = |values: &[f32]| values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();

@@ -3,18 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use candle_core::Tensor;
-use rand::{Rng, seq::SliceRandom};
+use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use selvedge_data::Targets;
 use selvedge_models::{LossValue, Mode, ModelError, Network, Optimiser, Weights};
 use selvedge_protocols::{
-    Description, LocalError, LocalSteps, Part, Trained,
+    ClientName, Description, LocalError, LocalSteps, Part, Purpose, Trained,
     algorithm::Correction,
     description::{SubModels, Training},
     evaluation::Batch,
 };
 
-use crate::{Examples, Trainer};
+use crate::{Examples, Trainer, batches::Batches};
 
 /// The local steps of one client in one round.
 pub(crate) struct Local<'a> {
@@ -23,6 +23,8 @@ pub(crate) struct Local<'a> {
     part: &'a Part,
     examples: Examples<'a>,
     random: ChaCha8Rng,
+    /// What dropout draws from in each step.
+    dropout: Box<dyn Fn(u64) -> ChaCha8Rng + 'a>,
     /// The norm within which the parameters are kept.
     radius: Option<f64>,
     /// 1 for each class of which the client has examples, 0 for the others, where the loss leaves those out.
@@ -34,9 +36,11 @@ impl<'a> Local<'a> {
         trainer: &'a mut Trainer,
         description: &'a Description,
         part: &'a Part,
+        client: &'a ClientName,
+        round: u32,
         examples: Examples<'a>,
-        random: ChaCha8Rng,
     ) -> Result<Self, LocalError> {
+        let seed = description.seed;
         let sub_models = description.sub_models.as_ref();
         let is_masked = sub_models.is_some_and(|sub_models| sub_models.masked_loss);
         let mask = match is_masked {
@@ -48,36 +52,29 @@ impl<'a> Local<'a> {
             training: &description.training,
             part,
             examples,
-            random,
+            random: seed.client_stream(Purpose::Training, round, client),
+            dropout: Box::new(move |step| seed.step_stream(Purpose::Dropout, round, client, step)),
             radius: sub_models.and_then(|sub_models: &SubModels| sub_models.radius),
             mask,
         })
-    }
-
-    /// How many steps the description asks for, on this many examples.
-    fn steps(&self) -> u64 {
-        let pass = self.examples.indices.len().div_ceil(self.training.batch_size) as u64;
-        match (self.training.steps, self.training.epochs) {
-            _ if pass == 0 => 0,
-            (Some(steps), _) => u64::from(steps),
-            (None, epochs) => u64::from(epochs.unwrap_or(1)) * pass,
-        }
     }
 
     /// One step of the whole part on one batch; the sum of its examples' losses.
     fn step(
         &mut self,
         batch: &[u32],
+        step: u64,
         optimiser: &mut Optimiser,
         correction: &mut Option<Correction<'_>>,
     ) -> Result<f64, LocalError> {
+        let dropout = (self.dropout)(step);
         let network = self.trainer.networks.of(&self.part.model)?;
         let pass = Pass {
             training: self.training,
             mask: self.mask.as_ref(),
             examples: self.examples,
         };
-        let loss = pass.forward(network, &mut self.trainer.batch, batch, &mut self.random)?;
+        let loss = pass.forward(network, &mut self.trainer.batch, batch, &dropout)?;
         match (correction, optimiser.plain_rate()) {
             (None, Some(rate)) => network.descend(&loss.gradient, rate)?,
             (correction, _) => {
@@ -102,10 +99,12 @@ impl<'a> Local<'a> {
     fn step_of_nested(
         &mut self,
         batch: &[u32],
+        step: u64,
         weights: &mut Weights,
         optimiser: &mut Optimiser,
         correction: &mut Option<Correction<'_>>,
     ) -> Result<f64, LocalError> {
+        let dropout = (self.dropout)(step);
         let nested = &self.part.nested[self.random.random_range(0..self.part.nested.len())];
         let network = self.trainer.networks.of(&nested.model)?;
         network.start_from(&nested.coordinates.extract(weights))?;
@@ -114,7 +113,7 @@ impl<'a> Local<'a> {
             mask: self.mask.as_ref(),
             examples: self.examples,
         };
-        let loss = pass.forward(network, &mut self.trainer.batch, batch, &mut self.random)?;
+        let loss = pass.forward(network, &mut self.trainer.batch, batch, &dropout)?;
         network.zero_gradient();
         network.backward(&loss.gradient)?;
         let mut gradient = vec![0.0; weights.parameters.len()];
@@ -142,22 +141,18 @@ impl LocalSteps for Local<'_> {
         let has_statistics = !start.buffers.is_empty();
         network.start_from(start)?;
         let mut optimiser = Optimiser::new(&self.training.optimiser, start.parameters.len())?;
-        let mut order = self.examples.indices.to_vec();
+        let mut batches = Batches::new(self.training, self.examples.indices);
         let (mut steps, mut seen, mut loss) = (0, 0usize, 0.0);
-        while steps < self.steps() {
-            order.shuffle(&mut self.random);
-            let left = usize::try_from(self.steps() - steps).unwrap_or(usize::MAX);
-            for batch in order.chunks(self.training.batch_size).take(left) {
-                if self.trainer.abandon.load(Ordering::Relaxed) {
-                    return Err(LocalError::Abandoned);
-                }
-                loss += match is_nested {
-                    true => self.step_of_nested(batch, &mut weights, &mut optimiser, &mut correction)?,
-                    false => self.step(batch, &mut optimiser, &mut correction)?,
-                };
-                seen += batch.len();
-                steps += 1;
+        while let Some(batch) = batches.next(None, &mut self.random) {
+            if self.trainer.abandon.load(Ordering::Relaxed) {
+                return Err(LocalError::Abandoned);
             }
+            steps += 1;
+            loss += match is_nested {
+                true => self.step_of_nested(batch, steps, &mut weights, &mut optimiser, &mut correction)?,
+                false => self.step(batch, steps, &mut optimiser, &mut correction)?,
+            };
+            seen += batch.len();
         }
         if !is_nested {
             weights = self.trainer.networks.of(&self.part.model)?.weights();
@@ -192,11 +187,11 @@ impl Pass<'_> {
         network: &mut Network,
         gathered: &mut Batch,
         batch: &[u32],
-        random: &mut ChaCha8Rng,
+        dropout: &ChaCha8Rng,
     ) -> Result<LossValue, LocalError> {
         let dataset = self.examples.dataset;
         let inputs = gathered.gather(dataset, batch)?;
-        let mut outputs = network.forward(&inputs, &mut Mode::Train(random))?;
+        let mut outputs = network.forward(&inputs, &mut Mode::Train(dropout))?;
         let masked = |values: &Tensor, mask: &Tensor| values.broadcast_mul(mask).map_err(ModelError::from);
         if let Some(mask) = self.mask {
             outputs = masked(&outputs, mask)?;

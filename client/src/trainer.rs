@@ -13,8 +13,7 @@ use selvedge_data::Dataset;
 use selvedge_models::{Mode, ModelDescription, ModelError, Moments, Network, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Part, Purpose, Vectors,
-    evaluation::{Batch, evaluate},
-    message::Evaluation,
+    evaluation::{Batch, Tested, evaluate},
     sections::Section,
     update::{BUFFERS, CALIBRATION_BATCH, SealedUpdate, TrainingReport},
 };
@@ -86,8 +85,7 @@ impl Trainer {
         examples: Examples<'_>,
         kept: &mut Vectors,
     ) -> Result<SealedUpdate, LocalError> {
-        let random = description.seed.client_stream(Purpose::Training, round, client);
-        let mut local = Local::new(self, description, part, examples, random)?;
+        let mut local = Local::new(self, description, part, client, round, examples)?;
         let mut sliced = part.take(kept);
         let update = description.algorithm.client(broadcast, &mut sliced, &mut local)?;
         part.merge(sliced, kept);
@@ -146,7 +144,7 @@ impl Trainer {
         })
     }
 
-    /// Evaluates a part of a model. Where its statistics did not come with it, they are taken over `calibration`.
+    /// Evaluates a part of a model, `by_class` too if that is wanted. Where its statistics did not come with it, they are taken over `calibration`.
     ///
     /// # Errors
     /// When the model cannot be run on the examples.
@@ -157,7 +155,8 @@ impl Trainer {
         broadcast: &Broadcast,
         calibration: Examples<'_>,
         examples: Examples<'_>,
-    ) -> Result<Evaluation, LocalError> {
+        by_class: bool,
+    ) -> Result<Tested, LocalError> {
         let layout = self.networks.of(&part.model)?.layout().clone();
         let mut weights = Cow::Borrowed(&broadcast.weights);
         if weights.buffers.len() < layout.buffer_count()
@@ -167,7 +166,13 @@ impl Trainer {
         }
         let network = self.networks.of(&part.model)?;
         network.start_from(&weights)?;
-        evaluate(network, description.training.loss, examples.dataset, examples.indices)
+        evaluate(
+            network,
+            description.training.loss,
+            examples.dataset,
+            examples.indices,
+            by_class,
+        )
     }
 }
 

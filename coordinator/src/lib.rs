@@ -9,7 +9,7 @@ mod trial;
 
 pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster};
 pub use progress::{Observer, Progress};
-pub use record::RoundRecord;
+pub use record::{RoundRecord, StitchedRecord};
 pub use results::{Results, ResultsError, Summary};
 pub use server::{Server, ServerError};
 pub use trial::Trial;

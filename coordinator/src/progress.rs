@@ -2,7 +2,10 @@
 
 use selvedge_protocols::ServerState;
 
-use crate::{engine::UnitCounts, record::RoundRecord};
+use crate::{
+    engine::{Fronts, UnitCounts},
+    record::RoundRecord,
+};
 
 /// A moment of a run.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub enum Progress<'a> {
         state: &'a ServerState,
         /// How often each unit of the model has been trained.
         units: &'a UnitCounts,
+        /// Where clients keep their fronts, those that were evaluated last.
+        fronts: &'a Fronts,
     },
     /// Something that a person should know of, such as a client that was turned away.
     Notice(&'a str),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_protocols::{ClientName, Description, Rejection, Width, message::Evaluation};
+use selvedge_protocols::{ClientName, Description, Rejection, Width, evaluation::Tested};
 use serde::{Deserialize, Serialize};
 
 use crate::Trial;
@@ -57,8 +57,40 @@ pub struct RoundRecord {
     /// that were evaluated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub widths: Vec<WidthRecord>,
+    /// Of a run with [split], what its steps came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepsRecord>,
+    /// Where clients keep their fronts, and the round was evaluated: the model with the front of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stitched: Vec<StitchedRecord>,
     /// How long the round took, evaluation included.
     pub seconds: f64,
+}
+
+/// What is written down about the steps of a round of split learning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepsRecord {
+    /// In how many steps the back moved.
+    pub made: u64,
+    /// How often a client's part of a step was lost, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost: BTreeMap<String, usize>,
+}
+
+/// How the back does with the front that a client keeps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StitchedRecord {
+    /// The client.
+    pub client: ClientName,
+    /// The accuracy on the coordinator's test set.
+    pub accuracy: f64,
+    /// The mean of the classes' accuracies there.
+    pub balanced_accuracy: Option<f64>,
+    /// The accuracy there if classes were as frequent as among the examples that the client has trained on; unknown where
+    /// labels stay at home.
+    pub own_accuracy: Option<f64>,
+    /// What would be reached there by always guessing the client's most frequent class.
+    pub majority: Option<f64>,
 }
 
 /// What is written down about the clients and sub-models of one width in a round.
@@ -151,14 +183,38 @@ impl RoundRecord {
         &mut self.widths[at]
     }
 
+    /// Notes the means over the fronts that clients keep, if there are any.
+    pub(crate) fn summarise_stitched(&mut self) {
+        let count = self.stitched.len() as f64;
+        if count > 0.0 {
+            self.test_loss = self.test_loss.map(|sum| sum / count);
+            self.test_accuracy = Some(self.stitched.iter().map(|stitched| stitched.accuracy).sum::<f64>() / count);
+        }
+    }
+
     /// Notes an evaluation of the coordinator's own.
-    pub(crate) fn test(&mut self, trial: Trial, evaluation: &Evaluation) {
-        let (loss, accuracy) = (evaluation.mean_loss(), evaluation.accuracy());
+    pub(crate) fn test(&mut self, trial: &Trial, tested: &Tested, classes: &BTreeMap<ClientName, Vec<u64>>) {
+        let (loss, accuracy) = (tested.all.mean_loss(), tested.all.accuracy());
         match trial {
+            Trial::Stitched(client) => {
+                // Of the model with each front, what is noted is the mean.
+                self.test_loss = Some(self.test_loss.unwrap_or(0.0) + loss.unwrap_or(0.0));
+                let counts = classes.get(client).filter(|counts| !counts.is_empty());
+                self.stitched.push(StitchedRecord {
+                    client: client.clone(),
+                    accuracy: accuracy.unwrap_or(0.0),
+                    balanced_accuracy: tested.by_class.balanced_accuracy(),
+                    own_accuracy: counts.and_then(|counts| tested.by_class.accuracy_for(counts)),
+                    majority: counts.and_then(|counts| {
+                        let most = *counts.iter().max()?;
+                        Some(most as f64 / counts.iter().sum::<u64>() as f64)
+                    }),
+                });
+            }
             Trial::Whole => (self.test_loss, self.test_accuracy) = (loss, accuracy),
             Trial::OnTraining => (self.training_loss, self.training_accuracy) = (loss, accuracy),
             Trial::SubModel(width) => {
-                let noted = self.noted(width);
+                let noted = self.noted(*width);
                 (noted.test_loss, noted.test_accuracy) = (loss, accuracy);
             }
         }

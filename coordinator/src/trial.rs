@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use selvedge_protocols::Width;
+use selvedge_protocols::{ClientName, Width};
 
 /// What the coordinator itself evaluates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trial {
     /// The whole model on the test set.
     Whole,
@@ -13,6 +13,8 @@ pub enum Trial {
     SubModel(Width),
     /// The whole model on training examples: only a simulation has any.
     OnTraining,
+    /// The front that this client keeps, with the back, on the test set.
+    Stitched(ClientName),
 }
 
 impl fmt::Display for Trial {
@@ -21,16 +23,22 @@ impl fmt::Display for Trial {
             Self::Whole => f.write_str("the model"),
             Self::SubModel(width) => write!(f, "the sub-model of width {width}"),
             Self::OnTraining => f.write_str("the model on training examples"),
+            Self::Stitched(client) => write!(f, "the model with the front of {client}"),
         }
     }
 }
 
 impl Trial {
     /// The width of what is evaluated.
-    pub fn width(self) -> Width {
+    pub fn width(&self) -> Width {
         match self {
-            Self::SubModel(width) => width,
-            Self::Whole | Self::OnTraining => Width::WHOLE,
+            Self::SubModel(width) => *width,
+            Self::Whole | Self::OnTraining | Self::Stitched(_) => Width::WHOLE,
         }
+    }
+
+    /// Whether it is evaluated class by class.
+    pub fn is_by_class(&self) -> bool {
+        matches!(self, Self::Stitched(_))
     }
 }

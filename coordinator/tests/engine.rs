@@ -12,6 +12,7 @@ use selvedge_coordinator::{
 use selvedge_models::Weights;
 use selvedge_protocols::{
     ClientName, Description, Parts, Rejection, Trained,
+    evaluation::Tested,
     message::{Evaluation, Task},
     sections::{Section, packed_bytes},
     update::{SealedUpdate, TrainingReport},
@@ -120,6 +121,8 @@ impl Run {
                 } => self.receive.push((client, round, inspector)),
                 Action::Answer { client, round, verdict } => self.answers.push((client, round, verdict)),
                 Action::Test { round, .. } => self.tests.push(round),
+                // Nobody's model is cut.
+                Action::Step { .. } => {}
                 Action::Record(record) => self.records.push(*record),
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
@@ -182,10 +185,13 @@ impl Run {
         self.event(Event::Tested {
             round,
             trial: Trial::Whole,
-            evaluation: Ok(Some(Evaluation {
-                examples: 4,
-                correct: 3,
-                loss: 2.0,
+            evaluation: Ok(Some(Tested {
+                all: Evaluation {
+                    examples: 4,
+                    correct: 3,
+                    loss: 2.0,
+                },
+                ..Tested::default()
             })),
         });
     }

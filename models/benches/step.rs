@@ -26,7 +26,7 @@ fn steps(criterion: &mut Criterion) {
             let classes: Vec<u32> = (0..batch).map(|_| rng.random_range(0..10)).collect();
             criterion.bench_function(&format!("{name}, batch {batch}"), |bencher| {
                 bencher.iter(|| {
-                    let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+                    let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
                     let loss = Loss::CrossEntropy
                         .evaluate(&output, Targets::Classes(&classes))
                         .unwrap();

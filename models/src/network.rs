@@ -19,8 +19,10 @@ use crate::{
 pub enum Mode<'a> {
     /// Nothing is drawn and no statistics change.
     Evaluate,
-    /// Dropout draws from the generator; batch norm uses and follows the batch's statistics.
-    Train(&'a mut ChaCha8Rng),
+    /// Dropout draws from the generator, each layer from a stream of its own at the generator's
+    /// [position](ChaCha8Rng::set_word_pos), which the caller moves from step to step; batch norm uses and follows the
+    /// batch's statistics.
+    Train(&'a ChaCha8Rng),
     /// As [`Evaluate`](Self::Evaluate), but batch norm uses the batch's statistics and leaves them, unsmoothed, in the
     /// buffers: what [`Moments`](crate::Moments) are taken from.
     Calibrate,

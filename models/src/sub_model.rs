@@ -150,6 +150,24 @@ impl Coordinates {
         part
     }
 
+    /// Of the values at the places, which are `count` in all, the places of those in these ranges, which ascend.
+    #[must_use]
+    pub fn pick(&self, ranges: &[Range<usize>]) -> Self {
+        let mut picked = Self::none(self.of);
+        let mut start = 0;
+        for known in &self.ranges {
+            let end = start + known.len();
+            for range in ranges {
+                let (from, to) = (range.start.clamp(start, end), range.end.clamp(start, end));
+                if from < to {
+                    picked.push(known.start + from - start..known.start + to - start);
+                }
+            }
+            start = end;
+        }
+        picked
+    }
+
     /// Puts values in the places.
     pub fn merge(&self, part: &[f32], whole: &mut [f32]) {
         for (place, part) in self.places(part) {

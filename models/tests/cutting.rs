@@ -44,8 +44,8 @@ fn cut_anywhere_front_and_back_give_the_bits_of_the_whole() {
     };
 
     let mut whole = live(&description, &weights);
-    let mut draws = ChaCha8Rng::seed_from_u64(2);
-    let output = whole.forward(&input, &mut Mode::Train(&mut draws)).unwrap();
+    let draws = ChaCha8Rng::seed_from_u64(2);
+    let output = whole.forward(&input, &mut Mode::Train(&draws)).unwrap();
     whole.backward(&above).unwrap();
 
     for at in 1..description.layers.len() {
@@ -60,8 +60,8 @@ fn cut_anywhere_front_and_back_give_the_bits_of_the_whole() {
             .flat_map(|layout| layout.parameters.iter().map(|entry| &entry.name));
         assert!(names.eq(whole.layout().parameters.iter().map(|entry| &entry.name)));
 
-        let mut draws = ChaCha8Rng::seed_from_u64(2);
-        let mut mode = Mode::Train(&mut draws);
+        let draws = ChaCha8Rng::seed_from_u64(2);
+        let mut mode = Mode::Train(&draws);
         let smashed = front.forward(&input, &mut mode).unwrap();
         let cut_output = back.forward(&smashed, &mut mode).unwrap();
         let cut_gradient = back.backward_to_input(&above).unwrap();

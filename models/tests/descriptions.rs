@@ -66,8 +66,8 @@ fn every_preset_takes_other_images_and_classes_and_trains_a_step() {
             .load(&Weights::initial(&description, &mut rng).unwrap())
             .unwrap();
         let input = Tensor::ones((1, 3, 16, 16), candle_core::DType::F32, &Device::Cpu).unwrap();
-        let mut loss = |network: &mut Network| {
-            let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+        let loss = |network: &mut Network| {
+            let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
             let loss = Loss::CrossEntropy.evaluate(&output, Targets::Classes(&[3])).unwrap();
             network.backward(&loss.gradient).unwrap();
             loss.sum

@@ -49,8 +49,8 @@ struct Pass {
 
 fn pass(mut network: Network, weights: &Weights, input: &Tensor, above: &[f32]) -> Pass {
     network.load(weights).unwrap();
-    let mut rng = ChaCha8Rng::seed_from_u64(7);
-    let output = network.forward(input, &mut Mode::Train(&mut rng)).unwrap();
+    let rng = ChaCha8Rng::seed_from_u64(7);
+    let output = network.forward(input, &mut Mode::Train(&rng)).unwrap();
     let above = Tensor::from_slice(above, output.shape(), &Device::Cpu).unwrap();
     let input_gradient = network.backward_to_input(&above).unwrap();
     let mut gradient = Vec::new();
@@ -92,7 +92,7 @@ fn check_at(description: &ModelDescription, weights: &Weights, input: &Tensor, r
     let mut network = kernels();
     network.load(weights).unwrap();
     let output = network
-        .forward(input, &mut Mode::Train(&mut ChaCha8Rng::seed_from_u64(7)))
+        .forward(input, &mut Mode::Train(&ChaCha8Rng::seed_from_u64(7)))
         .unwrap();
     let output_gradient = Tensor::from_slice(&above, output.shape(), &device).unwrap();
     network.backward(&output_gradient).unwrap();

@@ -117,8 +117,8 @@ fn the_size_of_a_batch_does_not_change_an_examples_output() {
 fn dropout_keeps_its_share_in_training_and_everything_in_evaluation() {
     let mut network = live("input = [10000]\nlayers = [{ kind = 'dropout', rate = 0.25 }]");
     let input = Tensor::ones((1, 10_000), DType::F32, &Device::Cpu).unwrap();
-    let mut rng = ChaCha8Rng::seed_from_u64(4);
-    let trained = values(&network.forward(&input, &mut Mode::Train(&mut rng)).unwrap());
+    let rng = ChaCha8Rng::seed_from_u64(4);
+    let trained = values(&network.forward(&input, &mut Mode::Train(&rng)).unwrap());
     let kept = trained.iter().filter(|value| **value != 0.0).count();
     assert!((7_300..7_700).contains(&kept), "{kept}");
     assert!(trained.iter().all(|value| *value == 0.0 || *value == 1.0 / 0.75));
@@ -130,8 +130,8 @@ fn dropout_keeps_its_share_in_training_and_everything_in_evaluation() {
 fn batch_norm_follows_the_batch_with_the_unbiased_variance() {
     let mut network = live("input = [1]\nlayers = [{ kind = 'batch-norm', momentum = 0.5 }]");
     let input = Tensor::new(&[[1f32], [3.0]], &Device::Cpu).unwrap();
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+    let rng = ChaCha8Rng::seed_from_u64(0);
+    let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
     assert!((values(&output)[1] - 1.0).abs() < 1e-4);
     // Mean 2; variance 1 over the two, 2 without bias.
     assert_eq!(network.weights().buffers, [1.0, 1.5]);
@@ -153,8 +153,8 @@ fn batch_norm_of_a_single_value_uses_its_running_statistics_and_leaves_them() {
             buffers: vec![1.0, 0.0, 4.0, 1.0],
         };
         network.load(&weights).unwrap();
-        let mut rng = ChaCha8Rng::seed_from_u64(0);
-        let output = values(&network.forward(&input, &mut Mode::Train(&mut rng)).unwrap());
+        let rng = ChaCha8Rng::seed_from_u64(0);
+        let output = values(&network.forward(&input, &mut Mode::Train(&rng)).unwrap());
         assert!(
             (output[0] - 2.0).abs() < 1e-4 && (output[1] + 0.5).abs() < 1e-4,
             "{output:?}"

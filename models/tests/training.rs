@@ -196,7 +196,7 @@ fn a_small_network_learns_exclusive_or() {
     let targets = Targets::Classes(&[0, 1, 1, 0]);
     for _ in 0..500 {
         network.zero_gradient();
-        let output = network.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+        let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
         let loss = Loss::CrossEntropy.evaluate(&output, targets).unwrap();
         network.backward(&loss.gradient).unwrap();
         network.update(|parameters, gradient| optimiser.step(parameters, gradient));
@@ -236,14 +236,14 @@ fn descending_at_once_is_a_step_of_plain_sgd_to_the_bit() {
                 let (mut step, mut descent) = (live(), live());
                 let mut optimiser = Optimiser::new(&OptimiserDescription::sgd(0.1), start.parameters.len()).unwrap();
                 for _ in 0..3 {
-                    let output = step.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+                    let output = step.forward(&input, &mut Mode::Train(&rng)).unwrap();
                     let loss = Loss::CrossEntropy
                         .evaluate(&output, Targets::Classes(&classes))
                         .unwrap();
                     step.zero_gradient();
                     step.backward(&loss.gradient).unwrap();
                     step.update(|parameters, gradient| optimiser.step(parameters, gradient));
-                    descent.forward(&input, &mut Mode::Train(&mut rng)).unwrap();
+                    descent.forward(&input, &mut Mode::Train(&rng)).unwrap();
                     descent
                         .descend(&loss.gradient, optimiser.plain_rate().unwrap())
                         .unwrap();

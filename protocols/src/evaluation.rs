@@ -44,7 +44,25 @@ impl Batch {
     }
 }
 
-/// Evaluates `network` on the examples with these indices. Sums go over the examples in the order given.
+/// What an evaluation gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tested {
+    /// Over all examples.
+    pub all: Evaluation,
+    /// Class by class, where that was asked for.
+    pub by_class: ByClass,
+}
+
+impl Tested {
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.all.add(other.all);
+        self.by_class.add(&other.by_class);
+    }
+}
+
+/// Evaluates `network` on the examples with these indices, `by_class` too if that is wanted. Sums go over the examples in
+/// the order given.
 ///
 /// # Errors
 /// When the network cannot take the examples.
@@ -53,20 +71,75 @@ pub fn evaluate(
     loss: Loss,
     dataset: &Dataset,
     examples: &[u32],
-) -> Result<Evaluation, LocalError> {
+    by_class: bool,
+) -> Result<Tested, LocalError> {
     let mut batch = Batch::default();
-    let mut evaluation = Evaluation::default();
+    let mut tested = Tested::default();
     for examples in examples.chunks(BATCH) {
         let inputs = batch.gather(dataset, examples)?;
         let outputs = network.forward(&inputs, &mut Mode::Evaluate)?;
-        let score = loss.score(&outputs, batch.targets(dataset))?;
-        evaluation.add(Evaluation {
+        let targets = batch.targets(dataset);
+        let score = loss.score(&outputs, targets)?;
+        tested.all.add(Evaluation {
             examples: examples.len() as u64,
             correct: score.correct as u64,
             loss: score.sum,
         });
+        if let (true, models::Targets::Classes(classes)) = (by_class, targets) {
+            for (at, class) in classes.iter().enumerate() {
+                let row = outputs.narrow(0, at, 1).map_err(ModelError::from)?;
+                let score = loss.score(&row, models::Targets::Classes(&classes[at..=at]))?;
+                tested.by_class.count(*class as usize, score.correct == 1);
+            }
+        }
     }
-    Ok(evaluation)
+    Ok(tested)
+}
+
+/// For each class, on how many of its examples a model was right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByClass(Vec<ClassCount>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ClassCount {
+    examples: u64,
+    correct: u64,
+}
+
+impl ByClass {
+    fn count(&mut self, class: usize, is_correct: bool) {
+        if self.0.len() <= class {
+            self.0.resize(class + 1, ClassCount::default());
+        }
+        self.0[class].examples += 1;
+        self.0[class].correct += u64::from(is_correct);
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), ClassCount::default());
+        }
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            own.examples += other.examples;
+            own.correct += other.correct;
+        }
+    }
+
+    /// The accuracy that it comes to where classes are as frequent as these counts; `None` where no class is among both.
+    pub fn accuracy_for(&self, frequencies: &[u64]) -> Option<f64> {
+        let (mut sum, mut all) = (0.0, 0.0);
+        for (count, frequency) in self.0.iter().zip(frequencies).filter(|(count, _)| count.examples > 0) {
+            sum += *frequency as f64 * count.correct as f64 / count.examples as f64;
+            all += *frequency as f64;
+        }
+        (all > 0.0).then(|| sum / all)
+    }
+
+    /// The mean of the classes' accuracies; `None` without examples.
+    pub fn balanced_accuracy(&self) -> Option<f64> {
+        self.accuracy_for(&vec![1; self.0.len()])
+    }
 }
 
 /// All examples of a data set, as indices.

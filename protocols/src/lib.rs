@@ -12,6 +12,7 @@ pub mod parts;
 pub mod plan;
 pub mod plans;
 pub mod sections;
+pub mod split;
 pub mod update;
 pub mod wire;
 

@@ -8,6 +8,7 @@ use crate::{
     Broadcast, Description,
     algorithm::Vectors,
     plan::{Card, Width},
+    split::{Cut, Pieces},
 };
 
 /// A run's model and its plan: from them, and a card, both sides make the same sub-model.
@@ -26,6 +27,9 @@ pub struct Part {
     pub model: ModelDescription,
     /// Its values among those of the whole.
     pub coordinates: SubModel,
+    /// Of a part that is cut, what lies on which side: the client has the front, and the head if there is one, and
+    /// `coordinates` are those of what it has.
+    pub pieces: Option<Pieces>,
     /// Where a client draws another width in each step, the sub-models that it draws from: parts of this part.
     pub nested: Vec<Part>,
 }
@@ -40,6 +44,7 @@ impl Parts {
         let whole = Part {
             model: description.model.clone(),
             coordinates: travelling(description, SubModel::whole(&layout)),
+            pieces: None,
             nested: Vec::new(),
         };
         Ok(Self {
@@ -79,6 +84,15 @@ impl Parts {
     /// # Errors
     /// As for [`part`](Self::part).
     pub fn ranked(&self, card: &Card, ranking: Option<&Ranking>) -> Result<Arc<Part>, ModelError> {
+        let part = self.uncut(card, ranking)?;
+        match card.cut {
+            Some(cut) => part.cut(cut).map(Arc::new),
+            None => Ok(part),
+        }
+    }
+
+    /// What a card stands for before it is cut.
+    fn uncut(&self, card: &Card, ranking: Option<&Ranking>) -> Result<Arc<Part>, ModelError> {
         if self.description.plan().trains_whole() {
             return Ok(self.whole.clone());
         }
@@ -114,6 +128,7 @@ impl Parts {
         Ok(Part {
             model: self.description.model.thinned(&kept, scaler)?,
             coordinates,
+            pieces: None,
             nested: Vec::new(),
         })
     }
@@ -146,6 +161,20 @@ fn travelling(description: &Description, coordinates: SubModel) -> SubModel {
 }
 
 impl Part {
+    /// What a client has of this part when it is cut.
+    ///
+    /// # Errors
+    /// When a piece would have no layer.
+    fn cut(&self, cut: Cut) -> Result<Self, ModelError> {
+        let pieces = Pieces::of(&self.model, cut)?;
+        Ok(Self {
+            model: self.model.clone(),
+            coordinates: pieces.of_client(&self.coordinates),
+            pieces: Some(pieces),
+            nested: Vec::new(),
+        })
+    }
+
     /// What is broadcast to those who train this part.
     pub fn extract(&self, broadcast: &Arc<Broadcast>) -> Arc<Broadcast> {
         if self.coordinates.is_whole() {

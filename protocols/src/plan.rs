@@ -4,7 +4,7 @@ use std::{cmp::Ordering, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ClientName;
+use crate::{ClientName, split::Cut};
 
 /// A share of the units of every width group, above 0 and at most 1.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -64,6 +64,8 @@ pub struct Card {
     pub width: Width,
     /// Of plans that number their sub-models: which.
     pub blocks: Vec<u32>,
+    /// Where the sub-model is cut, if it is: the card is that of what the client has of it.
+    pub cut: Option<Cut>,
 }
 
 /// A client of a round's cohort, and how much of the model it can train.
@@ -92,6 +94,7 @@ pub trait Plan: Send + Sync {
             version: round,
             width,
             blocks: vec![0],
+            cut: None,
         }
     }
 

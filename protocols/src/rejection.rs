@@ -42,6 +42,14 @@ pub enum Rejection {
         /// The current round.
         now: u32,
     },
+    /// A part of a step that is not under way.
+    #[error("a part of step {step}, but this is step {now}, or another part of it")]
+    WrongStep {
+        /// The step that it is of.
+        step: u32,
+        /// The step that is under way.
+        now: u32,
+    },
     /// The client has answered already.
     #[error("a second answer in one round")]
     Duplicate,
@@ -76,6 +84,7 @@ impl Rejection {
             Self::ClientFailed(_) => "client-failed",
             Self::NoExamples => "no-examples",
             Self::WrongRound { .. } => "wrong-round",
+            Self::WrongStep { .. } => "wrong-step",
             Self::Duplicate => "duplicate",
             Self::GivenUp => "given-up",
             Self::NotSelected => "not-selected",

@@ -32,6 +32,14 @@ pub enum Purpose {
     Units = 8,
     /// How much of the model each client can train.
     Capacities = 9,
+    /// What dropout drops in a client's steps.
+    Dropout = 10,
+    /// How many examples each client contributes to each global batch.
+    Batches = 11,
+    /// How gradients are sketched.
+    Sketches = 12,
+    /// After how many layers each client's model is cut.
+    Cuts = 13,
 }
 
 /// The seed of a run.
@@ -56,6 +64,13 @@ impl Seed {
     /// The stream for one purpose of one client in one round.
     pub fn client_stream(self, purpose: Purpose, round: u32, client: &ClientName) -> ChaCha8Rng {
         self.derive(purpose, round, client.as_str())
+    }
+
+    /// The stream for one purpose of one client in one step of a round: far from those of the other steps.
+    pub fn step_stream(self, purpose: Purpose, round: u32, client: &ClientName, step: u64) -> ChaCha8Rng {
+        let mut stream = self.client_stream(purpose, round, client);
+        stream.set_word_pos(u128::from(step) << 32);
+        stream
     }
 
     /// The stream for one purpose of one numbered part of one round or version.

@@ -75,6 +75,14 @@ pub fn expected_sections(
 }
 
 impl SealedUpdate {
+    /// What an update says about its training.
+    pub fn report(update: &Update) -> TrainingReport {
+        let Trained {
+            examples, steps, loss, ..
+        } = update.trained;
+        TrainingReport { examples, steps, loss }
+    }
+
     /// Puts an update on its way.
     pub fn seal(update: Update, filters: &[FilterDescription], global: &Weights, random: &mut ChaCha8Rng) -> Self {
         let Update {
@@ -157,7 +165,7 @@ impl SealedUpdate {
 }
 
 /// An example count whose product with a 24-bit mantissa is exact in double precision.
-pub(crate) const MOST_EXAMPLES: u64 = 1 << 29;
+pub const MOST_EXAMPLES: u64 = 1 << 29;
 
 /// Checks a client's report, before its update is fetched.
 ///

@@ -33,6 +33,7 @@ fn card(width: f64, version: u32, blocks: &[u32]) -> Card {
         version,
         width: Width(width),
         blocks: blocks.to_vec(),
+        cut: None,
     }
 }
 
@@ -383,7 +384,7 @@ proptest! {
         for plan in ["{ kind = 'static' }", "{ kind = 'ordered' }", "{ kind = 'rolling' }", "{ kind = 'random' }",
             "{ kind = 'magnitude' }", "{ kind = 'partitioned', blocks = 2 }"] {
             let parts = Parts::of(&description(plan)).unwrap();
-            let card = Card { seed, version, width: Width(width), blocks: blocks.clone() };
+            let card = Card { seed, version, width: Width(width), blocks: blocks.clone(), cut: None };
             if let Ok(part) = parts.part(&card) {
                 prop_assert!(part.coordinates.parameters.count() <= 20);
             }

@@ -7,12 +7,14 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select};
+use selvedge_client::{Front, Said};
 use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, Trial};
 use selvedge_protocols::{
     ClientName, LocalError, Rejection, ServerState, Vectors,
-    evaluation::TEST_CHUNK,
-    message::{Evaluation, Task},
+    evaluation::{TEST_CHUNK, Tested},
+    message::Task,
     sections::packed_bytes,
+    split::FromServer,
     update::SealedUpdate,
 };
 
@@ -57,7 +59,11 @@ pub(crate) struct Driver<'a> {
     /// What each client keeps from round to round.
     kept: BTreeMap<ClientName, Vectors>,
     /// For each trial of this round, the chunks of its examples as far as they are evaluated.
-    tested: BTreeMap<Trial, Vec<Option<Result<Evaluation, String>>>>,
+    tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
+    /// Clients whose models are cut, between two of their steps.
+    fronts: BTreeMap<ClientName, Box<Front>>,
+    /// What they have been told meanwhile. They wait for no window: a step needs all of them.
+    steps: VecDeque<(ClientName, FromServer, Vec<u8>)>,
     asked: usize,
     answered: usize,
 }
@@ -84,6 +90,8 @@ impl<'a> Driver<'a> {
             proposed: BTreeMap::new(),
             kept: BTreeMap::new(),
             tested: BTreeMap::new(),
+            fronts: BTreeMap::new(),
+            steps: VecDeque::new(),
             asked: 0,
             answered: 0,
         }
@@ -132,6 +140,13 @@ impl<'a> Driver<'a> {
             } => {
                 self.asked += 1;
                 self.push(match task {
+                    Task::Train if card.cut.is_some() => Job::Enter {
+                        client,
+                        round,
+                        card,
+                        model,
+                        kept: Vectors::new(),
+                    },
                     Task::Train => Job::Train {
                         client,
                         round,
@@ -154,6 +169,11 @@ impl<'a> Driver<'a> {
                     },
                 });
             }
+            Action::Step {
+                client,
+                message,
+                payload,
+            } => self.steps.push_back((client, message, payload)),
             Action::Receive {
                 client,
                 round,
@@ -184,20 +204,20 @@ impl<'a> Driver<'a> {
                 card,
                 model,
             } => {
-                let examples = self.simulation.trial_examples(trial);
+                let examples = self.simulation.trial_examples(&trial);
                 let chunks: Vec<_> = examples.chunks(TEST_CHUNK).map(<[u32]>::to_vec).collect();
                 if chunks.is_empty() {
                     events.push_back(Event::Tested {
                         round,
-                        trial,
+                        trial: trial.clone(),
                         evaluation: Ok(None),
                     });
                 }
-                self.tested.insert(trial, vec![None; chunks.len()]);
+                self.tested.insert(trial.clone(), vec![None; chunks.len()]);
                 for (chunk, indices) in chunks.into_iter().enumerate() {
                     self.push(Job::Test {
                         round,
-                        trial,
+                        trial: trial.clone(),
                         card: card.clone(),
                         chunk,
                         indices,
@@ -208,12 +228,15 @@ impl<'a> Driver<'a> {
             Action::Record(mut record) => {
                 (self.asked, self.answered) = (0, 0);
                 self.tested.clear();
+                self.fronts.clear();
+                self.steps.clear();
                 record.seconds = self.round_started.elapsed().as_secs_f64();
                 self.round_started = Instant::now();
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
                     units: self.engine.units(),
+                    fronts: self.engine.fronts(),
                 });
             }
             Action::Finish(outcome) => return Some(outcome),
@@ -231,9 +254,30 @@ impl<'a> Driver<'a> {
     /// Hands jobs to the workers, as many as the limits allow.
     fn dispatch(&mut self) -> Result<(), SimulationError> {
         while self.running < self.limits.running
+            && let Some(at) = self
+                .steps
+                .iter()
+                .position(|(client, ..)| self.fronts.contains_key(client))
+            && let Some((client, message, payload)) = self.steps.remove(at)
+        {
+            if let Some(front) = self.fronts.remove(&client) {
+                let round = self.engine.round();
+                self.running += 1;
+                self.outstanding += 1;
+                let job = Job::Step {
+                    client,
+                    round,
+                    front,
+                    message,
+                    payload,
+                };
+                self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
+            }
+        }
+        while self.running < self.limits.running
             && let Some(mut job) = self.next_job()
         {
-            if let Job::Train { client, kept, .. } = &mut job {
+            if let Job::Train { client, kept, .. } | Job::Enter { client, kept, .. } = &mut job {
                 *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
             self.running += 1;
@@ -270,6 +314,35 @@ impl<'a> Driver<'a> {
                     self.proposed.insert(client.clone(), kept);
                 }
                 Some(self.offer(client, round, Task::Train, update))
+            }
+            Done::Stepped { client, round, result } => {
+                self.outstanding -= 1;
+                match result {
+                    Ok((front, Said::Message(message, payload))) => {
+                        self.fronts.insert(client.clone(), front);
+                        Some(Event::Stepped {
+                            client,
+                            message,
+                            payload,
+                        })
+                    }
+                    Ok((front, Said::Nothing)) => {
+                        self.fronts.insert(client, front);
+                        None
+                    }
+                    Ok((front, Said::Finished)) => {
+                        let (update, kept) = front.finish();
+                        if !kept.is_empty() {
+                            self.proposed.insert(client.clone(), kept);
+                        }
+                        self.outstanding += 1;
+                        Some(self.offer(client, round, Task::Train, update))
+                    }
+                    Err(error) => {
+                        self.outstanding += 1;
+                        Some(self.fail(client, round, Task::Train, &error))
+                    }
+                }
             }
             Done::Calibrated {
                 client,
@@ -318,7 +391,7 @@ impl<'a> Driver<'a> {
                 if let Some(done) = done {
                     *done = Some(result.map_err(|error| error.to_string()));
                 }
-                self.test_result(trial).map(|evaluation| Event::Tested {
+                self.test_result(&trial).map(|evaluation| Event::Tested {
                     round,
                     trial,
                     evaluation,
@@ -357,11 +430,11 @@ impl<'a> Driver<'a> {
     }
 
     /// What the chunks of a trial come to, once all of them are evaluated.
-    fn test_result(&self, trial: Trial) -> Option<Result<Option<Evaluation>, String>> {
-        let mut sum = Evaluation::default();
-        for chunk in self.tested.get(&trial)? {
+    fn test_result(&self, trial: &Trial) -> Option<Result<Option<Tested>, String>> {
+        let mut sum = Tested::default();
+        for chunk in self.tested.get(trial)? {
             match chunk.as_ref()? {
-                Ok(chunk) => sum.add(*chunk),
+                Ok(chunk) => sum.add(chunk),
                 Err(reason) => return Some(Err(reason.clone())),
             }
         }

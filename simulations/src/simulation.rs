@@ -72,17 +72,17 @@ pub enum SimulationError {
 
 impl Simulation<'_> {
     /// The data set of a trial, if there is one.
-    pub(crate) fn evaluated_on(&self, trial: Trial) -> Option<&Dataset> {
+    pub(crate) fn evaluated_on(&self, trial: &Trial) -> Option<&Dataset> {
         match trial {
-            Trial::Whole | Trial::SubModel(_) => self.test,
+            Trial::Whole | Trial::SubModel(_) | Trial::Stitched(_) => self.test,
             Trial::OnTraining => Some(self.train),
         }
     }
 
     /// The examples of a trial.
-    pub(crate) fn trial_examples(&self, trial: Trial) -> Vec<u32> {
+    pub(crate) fn trial_examples(&self, trial: &Trial) -> Vec<u32> {
         match trial {
-            Trial::Whole | Trial::SubModel(_) => self.test.map_or_else(Vec::new, all_examples),
+            Trial::Whole | Trial::SubModel(_) | Trial::Stitched(_) => self.test.map_or_else(Vec::new, all_examples),
             Trial::OnTraining => {
                 let shares = (0..self.shares.clients()).flat_map(|client| self.shares.client(client));
                 shares
@@ -103,7 +103,7 @@ impl Simulation<'_> {
             return Err(SimulationError::NoShares);
         }
         // There are never more jobs at a time than that.
-        let chunks = |trial| self.trial_examples(trial).len().div_ceil(TEST_CHUNK);
+        let chunks = |trial| self.trial_examples(&trial).len().div_ceil(TEST_CHUNK);
         let trials = chunks(Trial::Whole) * (1 + description.widths().len()) + chunks(Trial::OnTraining);
         let jobs = description.cohort_size().max(trials);
         let workers = self.workers.clamp(1, jobs.max(1));

@@ -6,10 +6,13 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
-use selvedge_client::{Examples, Trainer};
+use selvedge_client::{Examples, Front, Said, Trainer};
 use selvedge_coordinator::{GlobalModel, Trial};
 use selvedge_data::Partition;
-use selvedge_protocols::{Card, ClientName, LocalError, Vectors, message::Evaluation, update::SealedUpdate};
+use selvedge_protocols::{
+    Card, ClientName, LocalError, Vectors, evaluation::Tested, message::Evaluation, split::FromServer,
+    update::SealedUpdate,
+};
 
 use crate::Simulation;
 
@@ -23,6 +26,23 @@ pub(crate) enum Job {
         model: Arc<GlobalModel>,
         /// What the client keeps from round to round.
         kept: Vectors,
+    },
+    /// Begin as a client whose model is cut.
+    Enter {
+        client: ClientName,
+        round: u32,
+        card: Card,
+        model: Arc<GlobalModel>,
+        /// What the client keeps from round to round.
+        kept: Vectors,
+    },
+    /// Go on with the steps of such a client.
+    Step {
+        client: ClientName,
+        round: u32,
+        front: Box<Front>,
+        message: FromServer,
+        payload: Vec<u8>,
     },
     /// Calibrate as a client.
     Calibrate {
@@ -60,6 +80,8 @@ impl Job {
                 let of_steps = |steps: u32| (steps as usize).saturating_mul(examples.min(training.batch_size));
                 training.steps.map_or(examples, of_steps)
             }
+            // All others wait for these.
+            Self::Enter { .. } | Self::Step { .. } => usize::MAX,
             Self::Calibrate { client, .. } => examples(simulation, simulation.shares, client).indices.len(),
             Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
             Self::Test { indices, .. } => indices.len(),
@@ -73,6 +95,12 @@ pub(crate) enum Done {
         client: ClientName,
         round: u32,
         result: Result<(SealedUpdate, Vectors), LocalError>,
+    },
+    /// A client whose model is cut has come to where it has something to say.
+    Stepped {
+        client: ClientName,
+        round: u32,
+        result: Result<(Box<Front>, Said), LocalError>,
     },
     Calibrated {
         client: ClientName,
@@ -88,7 +116,7 @@ pub(crate) enum Done {
         round: u32,
         trial: Trial,
         chunk: usize,
-        result: Result<Evaluation, LocalError>,
+        result: Result<Tested, LocalError>,
     },
     /// A defect: the worker is no longer to be relied on.
     Panicked,
@@ -133,6 +161,33 @@ impl Worker<'_> {
                 });
                 Done::Trained { client, round, result }
             }
+            Job::Enter {
+                client,
+                round,
+                card,
+                model,
+                kept,
+            } => {
+                let examples = examples(simulation, simulation.shares, &client);
+                let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
+                    let broadcast = model.broadcast(&part);
+                    let front = Front::new(description, &part, &client, round, &broadcast, examples, &kept)?;
+                    let said = front.enter();
+                    Ok((Box::new(front), said))
+                });
+                Done::Stepped { client, round, result }
+            }
+            Job::Step {
+                client,
+                round,
+                mut front,
+                message,
+                payload,
+            } => {
+                let examples = examples(simulation, simulation.shares, &client);
+                let result = front.hear(examples, message, &payload).map(|said| (front, said));
+                Done::Stepped { client, round, result }
+            }
             Job::Calibrate {
                 client,
                 round,
@@ -154,7 +209,9 @@ impl Worker<'_> {
                 let (calibration, examples) = (of(simulation.shares), of(simulation.held_out));
                 let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
                     let broadcast = model.broadcast(&part);
-                    trainer.evaluate(description, &part, &broadcast, calibration, examples)
+                    Ok(trainer
+                        .evaluate(description, &part, &broadcast, calibration, examples, false)?
+                        .all)
                 });
                 Done::Evaluated { client, round, result }
             }
@@ -167,13 +224,14 @@ impl Worker<'_> {
                 model,
             } => {
                 let result = simulation
-                    .evaluated_on(trial)
-                    .map_or(Ok(Evaluation::default()), |dataset| {
+                    .evaluated_on(&trial)
+                    .map_or(Ok(Tested::default()), |dataset| {
                         let part = model.part(card.as_ref())?;
-                        let broadcast = model.evaluated(&part, trial.width());
+                        let broadcast = model.evaluated(&part, &trial);
                         let indices = &indices;
                         let examples = Examples { dataset, indices };
-                        trainer.evaluate(description, &part, &broadcast, examples, examples)
+                        let by_class = trial.is_by_class();
+                        trainer.evaluate(description, &part, &broadcast, examples, examples, by_class)
                     });
                 Done::Tested {
                     round,

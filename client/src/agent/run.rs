@@ -47,8 +47,8 @@ impl Run {
         let mut trainer = Trainer::new(self.abandon.clone());
         if assignment.task == Task::Evaluate {
             let held_out = self.holding.held_out();
-            let evaluated = trainer.evaluate(description, &part, &broadcast, self.holding.share(), held_out);
-            return evaluated.map(Outcome::Evaluated).map_err(said);
+            let evaluated = trainer.evaluate(description, &part, &broadcast, self.holding.share(), held_out, false);
+            return evaluated.map(|tested| Outcome::Evaluated(tested.all)).map_err(said);
         }
         let share = self.holding.share();
         if assignment.task == Task::Calibrate {

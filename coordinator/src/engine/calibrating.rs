@@ -1,6 +1,10 @@
 //! *calibrate*: clients take the statistics that batch norm is to evaluate the new model with.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use selvedge_models::{Layout, Moments};
 use selvedge_protocols::{
@@ -42,7 +46,7 @@ impl Calibrating {
             filters: Vec::new(),
             record: std::mem::take(&mut closed.record),
         };
-        collection.open(unplayable, actions);
+        collection.open(unplayable, &BTreeSet::new(), actions);
         Self {
             collection,
             closed,

@@ -1,6 +1,6 @@
 //! Collects what the clients of a round answer with numbers: updates, or statistics.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use selvedge_models::ModelError;
 use selvedge_protocols::{
@@ -29,8 +29,13 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    /// Asks everybody, but for those whose cards stand for no sub-model.
-    pub(super) fn open(&mut self, unplayable: Vec<(usize, ModelError)>, actions: &mut Vec<Action>) {
+    /// Asks everybody, but for those whose cards stand for no sub-model. Those who are `spared` have what they need already.
+    pub(super) fn open(
+        &mut self,
+        unplayable: Vec<(usize, ModelError)>,
+        spared: &BTreeSet<ClientName>,
+        actions: &mut Vec<Action>,
+    ) {
         for (at, error) in unplayable {
             let name = self.cohort.members[at].name.clone();
             self.give_up(&name, &Rejection::ClientFailed(error.to_string()));
@@ -38,7 +43,9 @@ impl Collection {
         for (at, member) in self.cohort.members.iter().enumerate() {
             if matches!(member.status, Status::Asked) {
                 actions.push(self.ask(at, &member.name));
-                self.hands.count_down(at, &mut self.record, &self.model);
+                if !spared.contains(&member.name) {
+                    self.hands.count_down(at, &mut self.record, &self.model);
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_protocols::{
     Card, ClientName, Rejection,
+    evaluation::Tested,
     message::{Evaluation, Task},
 };
 
@@ -26,7 +27,9 @@ pub(super) struct Evaluating {
     started: Duration,
     pooled: Evaluation,
     /// What the coordinator itself evaluates, and what came of it so far.
-    trials: BTreeMap<Trial, Option<Result<Option<Evaluation>, String>>>,
+    trials: BTreeMap<Trial, Option<Result<Option<Tested>, String>>>,
+    /// Of clients that keep their fronts, how often each class is among their examples.
+    classes: BTreeMap<ClientName, Vec<u64>>,
 }
 
 impl Evaluating {
@@ -47,7 +50,7 @@ impl Evaluating {
             actions.push(hands.ask(at, &member.name, round, Task::Evaluate, &model));
             hands.count_down(at, &mut record, &model);
         }
-        let outcomes = trials.iter().map(|(trial, _)| (*trial, None)).collect();
+        let outcomes = trials.iter().map(|(trial, _)| (trial.clone(), None)).collect();
         actions.extend(trials.into_iter().map(|(trial, card)| Action::Test {
             round,
             trial,
@@ -63,6 +66,7 @@ impl Evaluating {
             started: closed.started,
             pooled: Evaluation::default(),
             trials: outcomes,
+            classes: closed.classes,
         }
     }
 
@@ -76,9 +80,9 @@ impl Evaluating {
     }
 
     /// The coordinator has evaluated something.
-    pub(super) fn tested(&mut self, round: u32, trial: Trial, evaluation: Result<Option<Evaluation>, String>) {
+    pub(super) fn tested(&mut self, round: u32, trial: &Trial, evaluation: Result<Option<Tested>, String>) {
         if round == self.record.round
-            && let Some(outcome @ None) = self.trials.get_mut(&trial)
+            && let Some(outcome @ None) = self.trials.get_mut(trial)
         {
             *outcome = Some(evaluation);
         }
@@ -136,11 +140,12 @@ impl Evaluating {
     pub(super) fn close(mut self, now: Duration) -> RoundRecord {
         for (trial, outcome) in self.trials {
             match outcome {
-                Some(Ok(Some(evaluation))) => self.record.test(trial, &evaluation),
+                Some(Ok(Some(tested))) => self.record.test(&trial, &tested, &self.classes),
                 Some(Ok(None)) | None => {}
                 Some(Err(reason)) => self.record.remark(format!("{trial} cannot be evaluated: {reason}")),
             }
         }
+        self.record.summarise_stitched();
         self.record.clients_accuracy = self.pooled.accuracy();
         self.record.clients_loss = self.pooled.mean_loss();
         self.record.seconds = now.saturating_sub(self.started).as_secs_f64();

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use selvedge_protocols::{
     Card, ClientName, Rejection, Width,
+    evaluation::Tested,
     message::{Evaluation, Task},
     sections::SectionHeader,
+    split::{FromClient, FromServer},
     update::TrainingReport,
 };
 use serde::{Deserialize, Serialize};
@@ -76,6 +78,15 @@ pub enum Event {
         /// The result.
         evaluation: Evaluation,
     },
+    /// A client whose model is cut says something in the steps of a round.
+    Stepped {
+        /// The client.
+        client: ClientName,
+        /// What it says.
+        message: FromClient,
+        /// What came with it.
+        payload: Vec<u8>,
+    },
     /// The coordinator's own evaluation.
     Tested {
         /// The round.
@@ -83,7 +94,7 @@ pub enum Event {
         /// What was evaluated.
         trial: Trial,
         /// The result, `None` when there is no test set; or why there is none.
-        evaluation: Result<Option<Evaluation>, String>,
+        evaluation: Result<Option<Tested>, String>,
     },
     /// Time passed. Due at [`Engine::next_deadline`].
     Tick,
@@ -107,6 +118,15 @@ pub enum Action {
         card: Card,
         /// The model.
         model: Arc<GlobalModel>,
+    },
+    /// Tell a client whose model is cut something in the steps of a round.
+    Step {
+        /// The client.
+        client: ClientName,
+        /// What it is told.
+        message: FromServer,
+        /// What goes with it.
+        payload: Vec<u8>,
     },
     /// Receive what a client offered, open it with the inspector, and report [`Event::Received`].
     Receive {

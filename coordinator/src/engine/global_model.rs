@@ -2,8 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use selvedge_models::ModelError;
-use selvedge_protocols::{Broadcast, Card, Description, Part, Parts, Ranking, Width};
+use selvedge_models::{ModelError, Weights};
+use selvedge_protocols::{Broadcast, Card, ClientName, Description, Part, Parts, Ranking, Width};
+
+use crate::Trial;
+
+/// Fronts that clients keep, with the parts of the model that they are.
+pub type Fronts = BTreeMap<ClientName, (Arc<Part>, Weights)>;
 
 /// The model of a round, of which every client gets its part. Parts are made when they are needed, and not kept: memory
 /// does not grow with the cohort.
@@ -14,6 +19,8 @@ pub struct GlobalModel {
     broadcast: Arc<Broadcast>,
     /// Where batch norm's statistics are taken anew for each evaluation, these, by width.
     statistics: BTreeMap<Width, Vec<f32>>,
+    /// Where clients keep their fronts, those to be evaluated.
+    fronts: Fronts,
 }
 
 impl GlobalModel {
@@ -25,12 +32,18 @@ impl GlobalModel {
             parts,
             broadcast: Arc::new(broadcast),
             statistics: BTreeMap::new(),
+            fronts: Fronts::new(),
         }
     }
 
     /// The model with statistics for specimens of some widths.
     pub(super) fn calibrated(self, statistics: BTreeMap<Width, Vec<f32>>) -> Self {
         Self { statistics, ..self }
+    }
+
+    /// The model with fronts of clients.
+    pub(super) fn with_fronts(self, fronts: Fronts) -> Self {
+        Self { fronts, ..self }
     }
 
     /// The part that is all of it.
@@ -54,10 +67,17 @@ impl GlobalModel {
         }
     }
 
-    /// What is evaluated of a part: the whole model, or the specimen of a width.
-    pub fn evaluated(&self, part: &Part, width: Width) -> Arc<Broadcast> {
+    /// What is evaluated of a part: the whole model, the specimen of a width, or the model with a client's front.
+    pub fn evaluated(&self, part: &Part, trial: &Trial) -> Arc<Broadcast> {
         let broadcast = self.broadcast(part);
-        match self.statistics.get(&width) {
+        if let Trial::Stitched(client) = trial
+            && let Some((part, front)) = self.fronts.get(client)
+        {
+            let mut broadcast = Broadcast::clone(&broadcast);
+            part.coordinates.merge(front, &mut broadcast.weights);
+            return Arc::new(broadcast);
+        }
+        match self.statistics.get(&trial.width()) {
             Some(buffers) => {
                 let mut broadcast = Broadcast::clone(&broadcast);
                 broadcast.weights.buffers.clone_from(buffers);

@@ -4,6 +4,7 @@
 //! happened and when, and does what it answers: `handle(now, event) → actions`. A round goes
 //! *gather* → *train* → *calibrate* (where batch norm is static) → *evaluate* → record, and again.
 
+mod backs;
 mod calibrating;
 mod cohort;
 mod collection;
@@ -14,23 +15,30 @@ mod hands;
 mod inspector;
 mod new_model;
 mod roster;
+mod splitting;
+mod steps;
 mod training;
 mod units;
 
 pub use event::{Action, Event, Outcome};
-pub use global_model::GlobalModel;
+pub use global_model::{Fronts, GlobalModel};
 pub use inspector::{Inspector, Opened};
 pub use roster::Roster;
 pub use units::UnitCounts;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use selvedge_models::Weights;
 use selvedge_protocols::{
     Broadcast, ClientName, Description, Parts, Rejection, ServerState, Width,
-    description::Capacities,
+    description::{Capacities, ClientCuts},
     message::Task,
     plan::{Dealer, Seat},
+    split::leader::Leader,
 };
 
 use self::{calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Training};
@@ -44,11 +52,18 @@ pub struct Engine {
     parts: Arc<Parts>,
     roster: Roster,
     capacities: Capacities,
+    cuts: ClientCuts,
     /// What clients can train by what they have reported.
     reported: BTreeMap<ClientName, Width>,
     dealer: Box<dyn Dealer>,
     units: UnitCounts,
     state: ServerState,
+    /// Where clients keep their fronts, those that were evaluated last.
+    fronts: Fronts,
+    /// Where clients keep their fronts, who has one of its own.
+    has_front: BTreeSet<ClientName>,
+    /// Where gradients are aligned, the directions of the fronts' and of the back's.
+    leaders: (Leader, Leader),
     window: usize,
     /// The last round that was begun.
     round: u32,
@@ -92,6 +107,7 @@ impl Engine {
         let phase = Phase::Gathering { since: Duration::ZERO };
         Self {
             capacities: description.capacities(),
+            cuts: description.cuts(),
             reported: BTreeMap::new(),
             dealer: description.plan().dealer(),
             units: UnitCounts::none(parts.whole()),
@@ -99,6 +115,9 @@ impl Engine {
             parts,
             roster,
             state,
+            fronts: Fronts::new(),
+            has_front: BTreeSet::new(),
+            leaders: Default::default(),
             window: window.max(1),
             round: 0,
             phase,
@@ -108,6 +127,11 @@ impl Engine {
     /// The global model and the algorithm's vectors, as they are after the last complete round.
     pub fn state(&self) -> &ServerState {
         &self.state
+    }
+
+    /// Where clients keep their fronts, those that were evaluated last.
+    pub fn fronts(&self) -> &Fronts {
+        &self.fronts
     }
 
     /// How often each unit was trained.
@@ -139,7 +163,7 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gathering { since } => Some(*since + self.wait()),
-            Phase::Training(training) => training.collection.cohort.next_deadline(),
+            Phase::Training(training) => training.next_deadline(),
             Phase::Calibrating(calibrating) => calibrating.collection.cohort.next_deadline(),
             Phase::Evaluating(evaluating) => evaluating.cohort.next_deadline(),
             Phase::Finished => None,
@@ -166,7 +190,7 @@ impl Engine {
         let mut actions = Vec::new();
         match event {
             Event::Joined { client, width } => self.joined(client, width, &mut actions),
-            Event::Left { client, for_good } => self.left(now, &client, for_good),
+            Event::Left { client, for_good } => self.left(now, &client, for_good, &mut actions),
             Event::Offered {
                 client,
                 round,
@@ -225,13 +249,22 @@ impl Engine {
                 };
                 turn_down(client, round, verdict, &mut actions);
             }
+            Event::Stepped {
+                client,
+                message,
+                payload,
+            } => {
+                if let Phase::Training(training) = &mut self.phase {
+                    training.stepped(now, &client, message, &payload, &mut actions);
+                }
+            }
             Event::Tested {
                 round,
                 trial,
                 evaluation,
             } => {
                 if let Phase::Evaluating(evaluating) = &mut self.phase {
-                    evaluating.tested(round, trial, evaluation);
+                    evaluating.tested(round, &trial, evaluation);
                 }
             }
             Event::Tick => {}
@@ -262,8 +295,11 @@ impl Engine {
             .unwrap_or_else(|| self.capacities.of(client))
     }
 
-    fn left(&mut self, now: Duration, client: &ClientName, for_good: bool) {
+    fn left(&mut self, now: Duration, client: &ClientName, for_good: bool, actions: &mut Vec<Action>) {
         self.roster.leave(client);
+        if let Phase::Training(training) = &mut self.phase {
+            training.left(now, client, actions);
+        }
         let grace = self.grace();
         match &mut self.phase {
             _ if for_good => self.give_up(client, &Rejection::Disconnected),
@@ -359,11 +395,26 @@ impl Engine {
             client: client.clone(),
         };
         let seats: Vec<Seat> = names.iter().map(seat).collect();
-        let cards = self.dealer.deal(description.seed.0, self.round, &seats);
+        let mut cards = self.dealer.deal(description.seed.0, self.round, &seats);
+        for (card, client) in cards.iter_mut().zip(&names) {
+            card.cut = self.cuts.of(client);
+        }
         let model = Arc::new(self.model(self.state.broadcast(&*description.algorithm)));
         let cohort = Cohort::new(names, now, self.allowed());
         let description = description.clone();
-        Training::open(self.round, cohort, cards, now, description, model, actions)
+        let spared = &self.has_front;
+        let leaders = self.leaders.clone();
+        Training::open(
+            self.round,
+            cohort,
+            cards,
+            spared,
+            leaders,
+            now,
+            description,
+            model,
+            actions,
+        )
     }
 
     fn model(&self, broadcast: Broadcast) -> GlobalModel {

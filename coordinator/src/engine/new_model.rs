@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use selvedge_protocols::{Broadcast, Card, ClientName, Federation, Rejection, Vectors, Width, aggregation::Aggregate};
 
 use super::{
-    Action, Engine, GlobalModel, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating,
+    Action, Engine, Fronts, GlobalModel, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating,
     training::Closed,
 };
 use crate::Trial;
@@ -21,6 +21,14 @@ impl Engine {
     /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
     fn trials(&self) -> Vec<(Trial, Option<Card>)> {
         let description = &self.description;
+        if description
+            .split
+            .as_ref()
+            .is_some_and(|split| split.method.keeps_fronts())
+        {
+            let stitched = |client: &ClientName| (Trial::Stitched(client.clone()), None);
+            return self.fronts.keys().map(stitched).collect();
+        }
         let mut trials = vec![(Trial::Whole, None)];
         if description.evaluation.training_examples > 0 {
             trials.push((Trial::OnTraining, None));
@@ -38,6 +46,17 @@ impl Engine {
     pub(super) fn applied(&mut self, now: Duration, mut closed: Closed, actions: &mut Vec<Action>) -> Phase {
         self.apply(&mut closed);
         let round = self.round;
+        let fronts = std::mem::take(&mut closed.fronts);
+        self.fronts = if closed.record.applied { fronts } else { Fronts::new() };
+        if let (true, Some(leaders)) = (closed.record.applied, closed.leaders.take()) {
+            self.leaders = leaders;
+            let keeps = self
+                .description
+                .split
+                .as_ref()
+                .is_some_and(|split| split.method.keeps_fronts());
+            self.has_front.extend(closed.cohort.taken().filter(|_| keeps).cloned());
+        }
         // Only now is it known whether the updates count: what clients keep must not run ahead of the model.
         actions.extend(closed.cohort.taken().map(|client| Action::Answer {
             client: client.clone(),
@@ -97,7 +116,8 @@ impl Engine {
                 self.state.weights.buffers.clone_from(whole);
             }
         }
-        let model = Arc::new(self.new_model().calibrated(statistics));
+        let model = self.new_model().calibrated(statistics).with_fronts(self.fronts.clone());
+        let model = Arc::new(model);
         Evaluating::open(closed, cohort, trials, model, actions)
     }
 

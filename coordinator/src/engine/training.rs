@@ -1,16 +1,28 @@
 //! *train*: the cohort trains, and its updates are checked and folded.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use selvedge_protocols::{
-    Card, Description, Rejection, Width,
+    Card, ClientName, Description, Rejection, Trained, Width,
     aggregation::{Aggregate, Aggregator, Coverage},
     description::Averaging,
     message::Task,
+    split::{FromClient, leader::Leader},
     update::expected_sections,
 };
 
-use super::{Action, GlobalModel, Opened, cohort::Cohort, collection::Collection, hands::Hands, units::UnitCounts};
+use super::{
+    Action, Fronts, GlobalModel, Opened,
+    cohort::{Cohort, Status},
+    collection::Collection,
+    hands::Hands,
+    splitting::{Shared, Splitting},
+    units::UnitCounts,
+};
 use crate::record::RoundRecord;
 
 /// A round in which clients train.
@@ -21,6 +33,7 @@ pub(super) struct Training {
     aggregator: Box<dyn Aggregator>,
     coverage: Coverage,
     units: UnitCounts,
+    steps: Option<Splitting>,
     loss: WeightedLoss,
     losses: BTreeMap<Width, WeightedLoss>,
 }
@@ -43,17 +56,23 @@ impl WeightedLoss {
 }
 
 impl Training {
-    /// Asks the cohort to train, each client what it was dealt.
+    /// Asks the cohort to train, each client what it was dealt. Those who are `spared` have what they need already.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn open(
         round: u32,
         cohort: Cohort<Opened>,
         cards: Vec<Card>,
+        spared: &BTreeSet<ClientName>,
+        leaders: (Leader, Leader),
         now: Duration,
         description: Arc<Description>,
         model: Arc<GlobalModel>,
         actions: &mut Vec<Action>,
     ) -> Self {
         let (hands, unplayable) = Hands::new(cards, &description, &model, |part| {
+            if part.pieces.is_some() && !description.fronts_travel(round) {
+                return Ok(Vec::new());
+            }
             let (algorithm, filters) = (&*description.algorithm, &description.filters);
             Ok(expected_sections(&part.coordinates, algorithm, filters))
         });
@@ -76,7 +95,18 @@ impl Training {
             filters: description.filters.clone(),
             record,
         };
-        collection.open(unplayable, actions);
+        collection.open(unplayable, spared, actions);
+        let steps = match Splitting::open(&description, &collection, leaders, now) {
+            Ok(steps) => steps,
+            Err(error) => {
+                // What a description is checked for works; if this does not, nobody can train.
+                let names: Vec<ClientName> = collection.cohort.names().cloned().collect();
+                for name in names {
+                    collection.give_up(&name, &Rejection::ClientFailed(error.to_string()));
+                }
+                None
+            }
+        };
         Self {
             started: now,
             collection,
@@ -84,6 +114,7 @@ impl Training {
             description,
             coverage: Coverage::default(),
             units,
+            steps,
             loss: WeightedLoss::default(),
             losses: BTreeMap::new(),
         }
@@ -91,14 +122,82 @@ impl Training {
 
     /// Folds the updates whose turn it is, and asks for those within the window. Says whether all are settled.
     pub(super) fn advance(&mut self, now: Duration, grace: Duration, window: usize, actions: &mut Vec<Action>) -> bool {
+        if let Some(splitting) = &mut self.steps {
+            splitting.steps.advance(now, actions);
+        }
         for (at, opened) in self.collection.take(now, grace) {
-            self.fold(at, opened);
+            self.fold(now, at, opened, actions);
+        }
+        // Of those who were given up nothing more is awaited in the steps either.
+        if let Some(splitting) = &mut self.steps {
+            let gone = self
+                .collection
+                .cohort
+                .members
+                .iter()
+                .filter(|member| matches!(member.status, Status::Failed));
+            for name in gone.map(|member| member.name.clone()).collect::<Vec<_>>() {
+                splitting.steps.close(now, &name, actions);
+            }
         }
         self.collection.ask_for(window, now, actions)
     }
 
-    fn fold(&mut self, at: usize, opened: Opened) {
-        let Opened { mut update, part } = opened;
+    /// A client whose model is cut says something in its steps.
+    pub(super) fn stepped(
+        &mut self,
+        now: Duration,
+        client: &ClientName,
+        message: FromClient,
+        payload: &[u8],
+        actions: &mut Vec<Action>,
+    ) {
+        match &mut self.steps {
+            Some(splitting) => splitting.steps.said(now, client, message, payload, actions),
+            None => self.collection.record.turn_down(&Rejection::NotSelected),
+        }
+    }
+
+    /// A client's connection is lost.
+    pub(super) fn left(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
+        if let Some(splitting) = &mut self.steps {
+            splitting.steps.left(now, client, actions);
+        }
+    }
+
+    /// When somebody may have to be given up.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let of_steps = self
+            .steps
+            .as_ref()
+            .and_then(|splitting| splitting.steps.next_deadline());
+        [self.collection.cohort.next_deadline(), of_steps]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn fold(&mut self, now: Duration, at: usize, opened: Opened, actions: &mut Vec<Action>) {
+        let Opened { mut update, mut part } = opened;
+        let weight = self.description.aggregation.weighting.of(update.trained.examples);
+        let mut is_folded = true;
+        if let Some(splitting) = self
+            .steps
+            .as_mut()
+            .filter(|splitting| splitting.steps.stepper(at).is_some())
+        {
+            update.trained.loss = update.trained.loss.or(splitting.steps.came_to(at).0);
+            let weights = std::mem::take(&mut update.trained.weights);
+            let name = self.collection.cohort.members[at].name.clone();
+            match splitting.take(now, at, name, weight, weights, &part, actions) {
+                // Its update is that of the joined parts, as if the client had trained both.
+                Some((weights, joined)) => {
+                    update.trained.weights = weights;
+                    part = joined;
+                }
+                None => is_folded = false,
+            }
+        }
         let examples = update.trained.examples as f64;
         let Collection { hands, model, .. } = &self.collection;
         let width = hands.width(at);
@@ -106,15 +205,18 @@ impl Training {
             self.loss.add(loss, examples);
             self.losses.entry(width).or_default().add(loss, examples);
         }
-        let weight = self.description.aggregation.weighting.of(update.trained.examples);
         let averaging = self
             .description
             .sub_models
             .as_ref()
             .map(|sub_models| sub_models.averaging);
-        self.coverage.add(&part.coordinates);
         self.units.add(&part.coordinates.units);
-        if averaging == Some(Averaging::Uniform) {
+        if is_folded {
+            self.coverage.add(&part.coordinates);
+        }
+        if !is_folded {
+            // It stays with the client, or counts with others.
+        } else if averaging == Some(Averaging::Uniform) {
             // What was not trained counts as left as it was.
             let mut whole = model.whole().weights.clone();
             part.coordinates.merge(&update.trained.weights, &mut whole);
@@ -135,7 +237,31 @@ impl Training {
     }
 
     /// What the updates came to; `None`, with a note in the record, when they are too few to move the model.
-    pub(super) fn close(self) -> Closed {
+    pub(super) fn close(mut self) -> Closed {
+        let (mut fronts, mut classes, mut leaders) = (Fronts::new(), BTreeMap::new(), None);
+        if let Some(splitting) = self.steps.take() {
+            let ended = splitting.close();
+            for Shared {
+                weights,
+                coordinates,
+                weight,
+            } in ended.shared
+            {
+                self.coverage.add(&coordinates);
+                let trained = Trained {
+                    weights,
+                    examples: 0,
+                    steps: 0,
+                    loss: None,
+                };
+                self.aggregator.fold(trained.into(), &coordinates, weight);
+            }
+            let record = &mut self.collection.record;
+            record.bytes_up += ended.bytes.0;
+            record.bytes_down += ended.bytes.1;
+            record.steps = Some(ended.record);
+            (fronts, classes, leaders) = (ended.fronts, ended.classes, Some(ended.leaders));
+        }
         let Collection {
             cohort,
             hands,
@@ -172,6 +298,9 @@ impl Training {
             aggregate,
             coverage: self.coverage,
             units: self.units,
+            fronts,
+            classes,
+            leaders,
             record,
         }
     }
@@ -187,5 +316,11 @@ pub(super) struct Closed {
     pub(super) coverage: Coverage,
     /// How often each unit was trained.
     pub(super) units: UnitCounts,
+    /// Where clients keep their fronts, those that they have sent to be evaluated.
+    pub(super) fronts: Fronts,
+    /// How often each class was among the examples of those whose models are cut.
+    pub(super) classes: BTreeMap<ClientName, Vec<u64>>,
+    /// The directions of the fronts' and of the back's gradients.
+    pub(super) leaders: Option<(Leader, Leader)>,
     pub(super) record: RoundRecord,
 }

@@ -9,7 +9,8 @@ use std::{
 use selvedge_data::Dataset;
 use selvedge_protocols::{
     CannotTrain, Card, ClientName, Description, LocalError, Rejection, Requirements, Resources, ServerState, Width,
-    message::{Evaluation, Task, ToClient, ToCoordinator},
+    evaluation::Tested,
+    message::{Task, ToClient, ToCoordinator},
     wire::{BlobStore, Limits, Partial},
 };
 use tokio::{
@@ -47,7 +48,7 @@ enum Done {
     Tested {
         round: u32,
         trial: Trial,
-        result: Result<Evaluation, LocalError>,
+        result: Result<Tested, LocalError>,
     },
 }
 
@@ -347,6 +348,7 @@ impl Driver {
                 card,
                 model,
             } => self.test(round, trial, card.as_ref(), &model)?,
+            Action::Step { .. } => {}
             Action::Record(record) => {
                 // What is still under way belongs to a round that is over.
                 self.done.abort_all();
@@ -358,6 +360,7 @@ impl Driver {
                     record: &record,
                     state: self.engine.state(),
                     units: self.engine.units(),
+                    fronts: self.engine.fronts(),
                 });
             }
             Action::Finish(outcome) => return Ok(Some(outcome)),
@@ -439,12 +442,13 @@ impl Driver {
             return Ok(());
         };
         let part = model.part(card)?;
-        let broadcast = model.evaluated(&part, trial.width());
+        let broadcast = model.evaluated(&part, &trial);
+        let by_class = trial.is_by_class();
         let description = self.description.clone();
         self.done.spawn_blocking(move || Done::Tested {
             round,
             trial,
-            result: evaluation::test(&description, &part, &broadcast, &dataset),
+            result: evaluation::test(&description, &part, &broadcast, &dataset, by_class),
         });
         Ok(())
     }

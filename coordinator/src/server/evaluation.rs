@@ -11,8 +11,7 @@ use selvedge_data::Dataset;
 use selvedge_models::Network;
 use selvedge_protocols::{
     Broadcast, Description, LocalError, Part,
-    evaluation::{TEST_CHUNK, all_examples, evaluate},
-    message::Evaluation,
+    evaluation::{TEST_CHUNK, Tested, all_examples, evaluate},
 };
 
 /// Evaluates a part of a model on a test set with all processors. The sums are those of a simulation, to the last bit.
@@ -21,7 +20,8 @@ pub(super) fn test(
     part: &Part,
     broadcast: &Broadcast,
     dataset: &Dataset,
-) -> Result<Evaluation, LocalError> {
+    by_class: bool,
+) -> Result<Tested, LocalError> {
     let examples = all_examples(dataset);
     let chunks: Vec<_> = examples.chunks(TEST_CHUNK).collect();
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -36,7 +36,7 @@ pub(super) fn test(
                 return Ok::<_, LocalError>(evaluated);
             };
             let loss = description.training.loss;
-            evaluated.push((chunk, evaluate(&mut network, loss, dataset, examples)?));
+            evaluated.push((chunk, evaluate(&mut network, loss, dataset, examples, by_class)?));
         }
     };
     let mut evaluated = thread::scope(|scope| {
@@ -51,7 +51,7 @@ pub(super) fn test(
         Ok::<_, LocalError>(evaluated)
     })?;
     evaluated.sort_unstable_by_key(|&(chunk, _)| chunk);
-    let mut sum = Evaluation::default();
-    evaluated.into_iter().for_each(|(_, part)| sum.add(part));
+    let mut sum = Tested::default();
+    evaluated.iter().for_each(|(_, part)| sum.add(part));
     Ok(sum)
 }

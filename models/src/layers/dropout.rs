@@ -26,13 +26,14 @@ impl Description for Dropout {
         "dropout"
     }
 
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+    fn build(&self, place: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
         if !(0.0..1.0).contains(&self.rate) {
             let needs = "from 0 up to 1, without 1";
             return Err(LayerProblem::setting("rate", self.rate, needs).into());
         }
         let live = Live {
             rate: self.rate,
+            stream: stream(place),
             factors: vec![],
         };
         Ok(Built::bare(live, input.clone(), input.size()))
@@ -41,14 +42,27 @@ impl Description for Dropout {
 
 struct Live {
     rate: f32,
+    /// Which stream of the generator it draws from.
+    stream: u64,
     /// What each value of the last forward was multiplied by.
     factors: Vec<f32>,
 }
 
+/// A stream for each place in a model: what a layer draws does not depend on what those before it have drawn, nor on
+/// whether the model is cut.
+fn stream(place: &str) -> u64 {
+    let hash = blake3::hash(place.as_bytes());
+    hash.as_bytes()
+        .first_chunk()
+        .map_or(0, |first| u64::from_le_bytes(*first))
+}
+
 /// Fills `factors` for a pass.
-fn draw(rate: f32, factors: &mut [f32], mode: &mut Mode<'_>) {
+fn draw(rate: f32, stream: u64, factors: &mut [f32], mode: &mut Mode<'_>) {
     match mode {
         Mode::Train(rng) if rate > 0.0 => {
+            let mut rng = rng.clone();
+            rng.set_stream(stream);
             let kept = 1.0 / (1.0 - rate);
             factors.fill_with(|| if rng.random::<f32>() < rate { 0.0 } else { kept });
         }
@@ -59,7 +73,7 @@ fn draw(rate: f32, factors: &mut [f32], mode: &mut Mode<'_>) {
 impl Layer for Live {
     fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &mut Mode<'_>) -> candle_core::Result<Tensor> {
         let mut factors = vec![0.0; input.elem_count()];
-        draw(self.rate, &mut factors, mode);
+        draw(self.rate, self.stream, &mut factors, mode);
         input * Tensor::from_vec(factors, input.shape(), input.device())?
     }
 
@@ -71,7 +85,7 @@ impl Layer for Live {
         mode: &mut Mode<'_>,
     ) -> Result<(), ModelError> {
         self.factors.resize(input.len(), 0.0);
-        draw(self.rate, &mut self.factors, mode);
+        draw(self.rate, self.stream, &mut self.factors, mode);
         for ((output, input), factor) in output.iter_mut().zip(input).zip(&self.factors) {
             *output = input * factor;
         }

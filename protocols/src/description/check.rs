@@ -7,9 +7,9 @@ use super::{Description, DescriptionError};
 use crate::{Seed, wire::codec::BYTES_MAX};
 
 /// The shortest time limit, in seconds.
-const SHORTEST: f64 = 0.001;
+pub(super) const SHORTEST: f64 = 0.001;
 /// The longest time limit, in seconds: ten years.
-const LONGEST: f64 = 315_360_000.0;
+pub(super) const LONGEST: f64 = 315_360_000.0;
 
 /// The most clients of a federation: each costs a few bytes.
 const MOST_CLIENTS: usize = 100_000_000;
@@ -129,6 +129,9 @@ impl Description {
         }
         if let Some(sub_models) = &self.sub_models {
             problems.extend(sub_models.problems(self));
+        }
+        if let Some(split) = &self.split {
+            problems.extend(split.problems(self));
         }
         let mut require = |holds: bool, key: &str, message: String| {
             if !holds {

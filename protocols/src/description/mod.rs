@@ -5,10 +5,12 @@
 
 mod check;
 mod read;
+mod split;
 mod sub_models;
 
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
+pub use split::{ClientCuts, CutShare, Cuts, Labels, Split};
 pub use sub_models::{Averaging, BatchNormStatistics, Capacities, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
@@ -44,6 +46,9 @@ pub struct Description {
     /// Clients train parts of the model. Default: all train all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_models: Option<SubModels>,
+    /// Clients train the front of the model, the coordinator the back. Default: clients train all that they are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
     /// What a client does in a round.
     pub training: Training,
     /// Who takes part in a round, and how long it may take.
@@ -84,6 +89,18 @@ pub struct Training {
     pub loss: Loss,
     /// The local optimiser, fresh in every round.
     pub optimiser: OptimiserDescription,
+}
+
+impl Training {
+    /// How many steps a client with so many examples makes in a round.
+    pub fn steps_on(&self, examples: usize) -> u64 {
+        let pass = examples.div_ceil(self.batch_size.max(1)) as u64;
+        match (self.steps, self.epochs) {
+            _ if pass == 0 => 0,
+            (Some(steps), _) => u64::from(steps),
+            (None, epochs) => u64::from(epochs.unwrap_or(1)).saturating_mul(pass),
+        }
+    }
 }
 
 /// `[cohort]`: who takes part in a round, and how long it may take.

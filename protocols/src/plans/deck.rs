@@ -66,6 +66,7 @@ impl Dealer for Deck {
             version: *pass,
             width: seat.width,
             blocks: blocks.clone(),
+            cut: None,
         };
         cohort.iter().zip(&self.hands).map(card).collect()
     }

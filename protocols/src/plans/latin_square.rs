@@ -60,6 +60,7 @@ impl Dealer for LatinSquare {
                 version: pass,
                 width: seat.width,
                 blocks: (t..t + count).map(block).collect(),
+                cut: None,
             }
         };
         cohort.iter().map(card).collect()

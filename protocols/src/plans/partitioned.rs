@@ -109,6 +109,7 @@ impl Plan for Partitioned {
             version: 0,
             width,
             blocks,
+            cut: None,
         }
     }
 

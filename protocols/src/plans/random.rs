@@ -30,7 +30,7 @@ impl Plan for Random {
 
     /// A draw that no client has.
     fn specimen(&self, seed: u64, round: u32, width: Width) -> Card {
-        Card { seed, version: round, width, blocks: vec![u32::MAX] }
+        Card { seed, version: round, width, blocks: vec![u32::MAX], cut: None }
     }
 
     fn dealer(&self) -> Box<dyn Dealer> {
@@ -40,7 +40,7 @@ impl Plan for Random {
 
 impl Dealer for Random {
     fn deal(&mut self, seed: u64, round: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |(seat, draw): (&Seat, u32)| Card { seed, version: round, width: seat.width, blocks: vec![draw] };
+        let card = |(seat, draw): (&Seat, u32)| Card { seed, version: round, width: seat.width, blocks: vec![draw], cut: None };
         cohort.iter().zip(0..).map(card).collect()
     }
 }

@@ -34,6 +34,7 @@ impl Dealer for SameForAll {
                 version: pass,
                 width: seat.width,
                 blocks: next.copied().collect(),
+                cut: None,
             }
         };
         cohort.iter().map(card).collect()

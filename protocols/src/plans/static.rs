@@ -24,7 +24,7 @@ impl Plan for Static {
 
 impl Dealer for Static {
     fn deal(&mut self, seed: u64, _: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |seat: &Seat| Card { seed, version: 0, width: seat.width, blocks: vec![] };
+        let card = |seat: &Seat| Card { seed, version: 0, width: seat.width, blocks: vec![], cut: None };
         cohort.iter().map(card).collect()
     }
 }

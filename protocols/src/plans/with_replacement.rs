@@ -27,6 +27,7 @@ impl Dealer for WithReplacement {
                 version: round,
                 width: seat.width,
                 blocks,
+                cut: None,
             }
         };
         cohort.iter().map(card).collect()

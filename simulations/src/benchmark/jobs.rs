@@ -78,9 +78,9 @@ impl Job {
             .collect::<Result<Vec<_>, ModelError>>()?;
         let steps = self.clients * batches.len() / workers;
         let work = |network: &mut Network| -> Result<(), BenchmarkError> {
-            let mut rng = random(5);
+            let rng = random(5);
             for (input, classes) in batches.iter().cycle().take(steps) {
-                step(network, input, classes, &mut Mode::Train(&mut rng))?;
+                step(network, input, classes, &mut Mode::Train(&rng))?;
             }
             Ok(())
         };

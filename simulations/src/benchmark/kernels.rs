@@ -100,7 +100,7 @@ impl Step {
     }
 
     pub(super) fn make(&mut self) -> Result<(), BenchmarkError> {
-        let (network, mode) = (&mut self.network, &mut Mode::Train(&mut self.rng));
+        let (network, mode) = (&mut self.network, &mut Mode::Train(&self.rng));
         Ok(step(network, &self.input, &self.classes, mode)?)
     }
 }

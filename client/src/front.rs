@@ -1,0 +1,449 @@
+//! The client's half of split learning: a front (and, in a U-shape, a head) and its steps through one round.
+
+use std::sync::Arc;
+
+use candle_core::{Device, Tensor};
+use rand_chacha::ChaCha8Rng;
+use selvedge_models::{Mode, ModelError, Network, Optimiser, Weights};
+use selvedge_protocols::{
+    Broadcast, ClientName, Description, LocalError, Part, Purpose, Trained, Update, Vectors,
+    description::Split,
+    evaluation::Batch,
+    split::{Alignment, Exchange, FromClient, FromServer, Pieces, alignment::Towards, leader::sketch, targets},
+    update::SealedUpdate,
+};
+
+use crate::{Examples, batches::Batches};
+
+/// Under which name a front that a client keeps is kept.
+const KEPT: &str = "front.parameters";
+/// Under which name its running statistics are.
+const KEPT_BUFFERS: &str = "front.buffers";
+
+/// A client's part of a cut model in one round: what it has heard says what comes next. It does no I/O and never waits.
+pub struct Front {
+    description: Arc<Description>,
+    pieces: Pieces,
+    client: ClientName,
+    round: u32,
+    examples: u64,
+    front: Piece,
+    head: Option<Piece>,
+    broadcast: Weights,
+    batches: Batches,
+    /// How many examples each step takes, where the server says so.
+    sizes: Option<Vec<u32>>,
+    /// How many batches were taken.
+    taken: u32,
+    /// The examples of the step that is under way.
+    batch: Vec<u32>,
+    gathered: Batch,
+    random: ChaCha8Rng,
+    leader: Option<Vec<f32>>,
+    /// While a probe is under way: the parameters and the gradient as they were, and by what the difference of the gradients
+    /// is to be multiplied.
+    probe: Option<(Vec<f32>, Vec<f32>, f32)>,
+    steps: u64,
+    seen: usize,
+    loss: f64,
+}
+
+struct Piece {
+    network: Network,
+    optimiser: Optimiser,
+}
+
+/// What a front has to say.
+pub enum Said {
+    /// This, with a payload.
+    Message(FromClient, Vec<u8>),
+    /// Nothing: it waits to hear more.
+    Nothing,
+    /// It has made its last step.
+    Finished,
+}
+
+impl Front {
+    /// A front for a round. `kept` is what the client keeps from round to round: where fronts are kept, it goes on with its
+    /// own, and else with the one that was broadcast.
+    ///
+    /// # Errors
+    /// When the part is not cut, or what is kept is of another model.
+    pub fn new(
+        description: &Arc<Description>,
+        part: &Part,
+        client: &ClientName,
+        round: u32,
+        broadcast: &Broadcast,
+        examples: Examples<'_>,
+        kept: &Vectors,
+    ) -> Result<Self, LocalError> {
+        let pieces = part.pieces.clone();
+        let pieces = pieces.ok_or_else(|| ModelError::Description("the part is not cut".into()))?;
+        let training = &description.training;
+        let piece = |model, weights: &Weights| {
+            let mut network = Network::new(model, &Device::Cpu)?;
+            network.load(weights)?;
+            let optimiser = Optimiser::new(&training.optimiser, network.layout().parameter_count())?;
+            Ok::<_, ModelError>(Piece { network, optimiser })
+        };
+        let start = match kept.get(KEPT) {
+            Some(parameters) => Weights {
+                parameters: parameters.clone(),
+                buffers: kept.get(KEPT_BUFFERS).cloned().unwrap_or_default(),
+            },
+            None => broadcast.weights.clone(),
+        };
+        let (front, head) = start.cut(&pieces.front.layout()?)?;
+        Ok(Self {
+            front: piece(&pieces.front, &front)?,
+            head: pieces.head.as_ref().map(|model| piece(model, &head)).transpose()?,
+            description: description.clone(),
+            pieces,
+            client: client.clone(),
+            round,
+            examples: examples.indices.len() as u64,
+            broadcast: broadcast.weights.clone(),
+            batches: Batches::new(training, examples.indices),
+            sizes: None,
+            taken: 0,
+            batch: Vec::new(),
+            gathered: Batch::default(),
+            random: description.seed.client_stream(Purpose::Training, round, client),
+            leader: None,
+            probe: None,
+            steps: 0,
+            seen: 0,
+            loss: 0.0,
+        })
+    }
+
+    fn split(&self) -> Result<&Split, LocalError> {
+        let split = self.description.split.as_ref();
+        Ok(split.ok_or_else(|| ModelError::Description("the run has no [split]".into()))?)
+    }
+
+    /// The alignment of fronts, where it does anything.
+    fn alignment(&self) -> Option<Alignment> {
+        let alignment = *self.description.split.as_ref()?.method.alignment()?;
+        alignment.is_active_on_fronts().then_some(alignment)
+    }
+
+    /// How it makes itself known, at the beginning or on a new connection.
+    pub fn enter(&self) -> Said {
+        let (round, examples) = (self.round, self.examples);
+        Said::Message(FromClient::Enter { round, examples }, Vec::new())
+    }
+
+    /// Takes in what the server says.
+    ///
+    /// # Errors
+    /// When the model cannot be run on the examples, or what the server says is not of this round's steps.
+    pub fn hear(&mut self, examples: Examples<'_>, message: FromServer, payload: &[u8]) -> Result<Said, LocalError> {
+        match message {
+            FromServer::Go { round, step, sizes } if round == self.round => {
+                if !sizes.is_empty() {
+                    self.batches.follow(sizes.len());
+                    self.sizes = Some(sizes);
+                }
+                if !payload.is_empty() {
+                    self.take_over(payload)?;
+                }
+                self.abandon_probe();
+                self.begin(step, examples)
+            }
+            FromServer::Skipped { round, step } if round == self.round => {
+                self.abandon_probe();
+                self.begin(step, examples)
+            }
+            FromServer::Answer { round, step, exchange } if (round, step) == (self.round, self.taken) => match exchange
+            {
+                Exchange::Smashed if self.head.is_some() => self.run_head(examples, payload),
+                Exchange::Smashed | Exchange::Head => self.differentiate(payload, examples),
+                Exchange::Sketch => self.lead(payload),
+                Exchange::Gradient => {
+                    let length = self.pieces.front_size().0;
+                    self.leader = Some(read_f32(payload, length).ok_or_else(misunderstood)?);
+                    self.turn(examples)
+                }
+                Exchange::Probe => self.regularise(payload, examples),
+            },
+            // Of a step that has gone on without this client, or of another round.
+            _ => Ok(Said::Nothing),
+        }
+    }
+
+    /// Goes on with the front that another client has left.
+    fn take_over(&mut self, payload: &[u8]) -> Result<(), LocalError> {
+        let head = self.head.as_ref().map(|head| head.network.layout().clone());
+        let layouts = [Some(self.front.network.layout().clone()), head];
+        let layouts = layouts.iter().flatten();
+        let counts = layouts.map(|layout| (layout.parameter_count(), layout.buffer_count()));
+        let (parameters, buffers) = counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        let mut values = read_f32(payload, parameters + buffers).ok_or_else(misunderstood)?;
+        let buffers = values.split_off(parameters);
+        let weights = Weights {
+            parameters: values,
+            buffers,
+        };
+        let (front, head) = weights.cut(&self.pieces.front.layout()?)?;
+        self.front.network.load(&front)?;
+        if let Some(piece) = &mut self.head {
+            piece.network.load(&head)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a step, or the first after it to which this client contributes. A batch belongs to its step: those of steps
+    /// that went on without the client are passed over.
+    fn begin(&mut self, step: u32, examples: Examples<'_>) -> Result<Said, LocalError> {
+        loop {
+            let size = match &self.sizes {
+                Some(sizes) => match sizes.get(self.taken as usize) {
+                    Some(size) => Some(*size as usize),
+                    None => return Ok(Said::Finished),
+                },
+                None => None,
+            };
+            let Some(batch) = self.batches.next(size, &mut self.random) else {
+                return Ok(Said::Finished);
+            };
+            self.taken += 1;
+            if self.taken >= step && !batch.is_empty() {
+                self.batch.clear();
+                self.batch.extend_from_slice(batch);
+                return self.smash(Exchange::Smashed, examples);
+            }
+        }
+    }
+
+    /// Runs the batch through the front.
+    fn smash(&mut self, exchange: Exchange, examples: Examples<'_>) -> Result<Said, LocalError> {
+        let draws = self.draws();
+        let inputs = self.gathered.gather(examples.dataset, &self.batch)?;
+        let smashed = self.front.network.forward(&inputs, &mut Mode::Train(&draws))?;
+        let split = self.split()?;
+        let mut payload = Vec::new();
+        if self.head.is_none() && exchange == Exchange::Smashed {
+            targets::write(self.gathered.targets(examples.dataset), &mut payload);
+        }
+        let row = self.front.network.output_shape().iter().product();
+        split.smashed.write(&values(&smashed)?, row, &mut payload);
+        Ok(self.send(exchange, payload))
+    }
+
+    /// What dropout draws from in this step.
+    fn draws(&self) -> ChaCha8Rng {
+        let step = u64::from(self.taken);
+        self.description
+            .seed
+            .step_stream(Purpose::Dropout, self.round, &self.client, step)
+    }
+
+    fn send(&self, exchange: Exchange, payload: Vec<u8>) -> Said {
+        let message = FromClient::Send {
+            round: self.round,
+            step: self.taken,
+            exchange,
+            examples: self.batch.len() as u32,
+        };
+        Said::Message(message, payload)
+    }
+
+    /// Runs the head, trains it, and gives the gradient at its input.
+    fn run_head(&mut self, examples: Examples<'_>, payload: &[u8]) -> Result<Said, LocalError> {
+        let draws = self.draws();
+        let (encoding, back) = (self.split()?.smashed, self.split()?.gradients);
+        let Some(Piece { network, optimiser }) = &mut self.head else {
+            return Ok(Said::Nothing);
+        };
+        let shape = network.input_shape().to_vec();
+        let input = read_rows(encoding, payload, self.batch.len(), &shape)?;
+        let outputs = network.forward(&input, &mut Mode::Train(&draws))?;
+        let training = &self.description.training;
+        let loss = training
+            .loss
+            .evaluate(&outputs, self.gathered.targets(examples.dataset))?;
+        network.zero_gradient();
+        let below = network.backward_to_input(&loss.gradient)?;
+        network.update(|parameters, gradient| optimiser.step(parameters, gradient));
+        self.loss += loss.sum;
+        self.seen += loss.examples;
+        let mut payload = Vec::new();
+        back.write(&values(&below)?, shape.iter().product(), &mut payload);
+        Ok(self.send(Exchange::Head, payload))
+    }
+
+    /// The gradient of the front, from a cut gradient.
+    fn backward(&mut self, payload: &[u8]) -> Result<(), LocalError> {
+        let encoding = self.split()?.gradients;
+        let network = &mut self.front.network;
+        let cut_gradient = read_rows(encoding, payload, self.batch.len(), network.output_shape())?;
+        network.zero_gradient();
+        Ok(network.backward(&cut_gradient)?)
+    }
+
+    fn differentiate(&mut self, payload: &[u8], examples: Examples<'_>) -> Result<Said, LocalError> {
+        self.backward(payload)?;
+        match self.alignment() {
+            Some(alignment) if alignment.is_refreshed(self.taken) => {
+                let random = self.description.seed.round_stream(Purpose::Sketches, self.round);
+                let sketch = sketch(&self.gradient(), alignment.sketch, random);
+                Ok(self.send(Exchange::Sketch, bytes(&sketch)))
+            }
+            _ => self.turn(examples),
+        }
+    }
+
+    /// A copy of the front's gradient.
+    fn gradient(&mut self) -> Vec<f32> {
+        let mut copy = Vec::new();
+        self.front
+            .network
+            .update(|_, gradient| copy.extend_from_slice(gradient));
+        copy
+    }
+
+    /// Sends the front's gradient, if this client leads.
+    fn lead(&mut self, payload: &[u8]) -> Result<Said, LocalError> {
+        match payload.is_empty() {
+            true => Ok(Said::Nothing),
+            false => {
+                let gradient = self.gradient();
+                Ok(self.send(Exchange::Gradient, bytes(&gradient)))
+            }
+        }
+    }
+
+    /// Turns the front's gradient towards the leader's, and makes the step; where that takes a probe, sends it.
+    fn turn(&mut self, examples: Examples<'_>) -> Result<Said, LocalError> {
+        let Some(alignment) = self.alignment() else {
+            return self.step(examples);
+        };
+        if let Towards::Regulariser { .. } = alignment.towards {
+            let gradient = self.gradient();
+            let leader = self.leader.as_deref();
+            let aside = leader.and_then(|leader| alignment.aside(&gradient, leader));
+            // Without a leader, or where there is nothing to turn, the probe is of the same parameters.
+            let (step, scale) = aside.unwrap_or_default();
+            let before = self.front.network.parameters().to_vec();
+            self.front.network.update(|parameters, _| {
+                parameters
+                    .iter_mut()
+                    .zip(&step)
+                    .for_each(|(parameter, step)| *parameter += step);
+            });
+            self.probe = Some((before, gradient, scale));
+            return self.smash(Exchange::Probe, examples);
+        }
+        if let Some(leader) = &self.leader {
+            self.front
+                .network
+                .update(|_, gradient| alignment.align(gradient, leader));
+        }
+        self.step(examples)
+    }
+
+    /// Adds what the probe has shown of the regulariser's gradient, and makes the step.
+    fn regularise(&mut self, payload: &[u8], examples: Examples<'_>) -> Result<Said, LocalError> {
+        self.backward(payload)?;
+        if let Some((before, original, scale)) = self.probe.take() {
+            self.front.network.update(|parameters, gradient| {
+                parameters.copy_from_slice(&before);
+                for (gradient, original) in gradient.iter_mut().zip(&original) {
+                    *gradient = original + scale * (*gradient - original);
+                }
+            });
+        }
+        self.step(examples)
+    }
+
+    /// Puts the parameters back where they were before a probe that nothing has come of.
+    fn abandon_probe(&mut self) {
+        if let Some((before, ..)) = self.probe.take() {
+            self.front
+                .network
+                .update(|parameters, _| parameters.copy_from_slice(&before));
+        }
+    }
+
+    /// Moves the front down its gradient, and goes on to the next step.
+    fn step(&mut self, examples: Examples<'_>) -> Result<Said, LocalError> {
+        let Piece { network, optimiser } = &mut self.front;
+        network.update(|parameters, gradient| optimiser.step(parameters, gradient));
+        self.steps += 1;
+        self.begin(self.taken + 1, examples)
+    }
+
+    /// The end of the round: the update, and what the client is to keep.
+    pub fn finish(self) -> (SealedUpdate, Vectors) {
+        let none = Weights::default();
+        let front = self.front.network.weights();
+        let head = self.head.map_or(none, |head| head.network.weights());
+        let weights = Weights::join(&front, &head);
+        let mut kept = Vectors::new();
+        let description = &self.description;
+        if description
+            .split
+            .as_ref()
+            .is_some_and(|split| split.method.keeps_fronts())
+        {
+            kept.insert(KEPT.into(), weights.parameters.clone());
+            if !weights.buffers.is_empty() {
+                kept.insert(KEPT_BUFFERS.into(), weights.buffers.clone());
+            }
+        }
+        let update = Update::from(Trained {
+            weights,
+            examples: self.examples,
+            steps: self.steps,
+            loss: (self.seen > 0).then(|| self.loss / self.seen as f64),
+        });
+        if !description.fronts_travel(self.round) {
+            let report = SealedUpdate::report(&update);
+            return (
+                SealedUpdate {
+                    report,
+                    sections: Vec::new(),
+                },
+                kept,
+            );
+        }
+        let filters = &description.filters;
+        let mut random = description
+            .seed
+            .client_stream(Purpose::Filters, self.round, &self.client);
+        (SealedUpdate::seal(update, filters, &self.broadcast, &mut random), kept)
+    }
+}
+
+fn misunderstood() -> LocalError {
+    ModelError::Description("what the coordinator sends is not of this step".into()).into()
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>, LocalError> {
+    let values = tensor.flatten_all().and_then(|flat| flat.to_vec1());
+    Ok(values.map_err(ModelError::from)?)
+}
+
+fn read_rows(
+    encoding: selvedge_protocols::split::StepEncoding,
+    payload: &[u8],
+    rows: usize,
+    shape: &[usize],
+) -> Result<Tensor, LocalError> {
+    let values = encoding.read(payload, rows, shape.iter().product());
+    let values = values.ok_or_else(misunderstood)?;
+    let shape = [&[rows], shape].concat();
+    Ok(Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?)
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    selvedge_protocols::split::StepEncoding::F32.write(values, values.len(), &mut bytes);
+    bytes
+}
+
+fn read_f32(payload: &[u8], count: usize) -> Option<Vec<f32>> {
+    selvedge_protocols::split::StepEncoding::F32.read(payload, 1, count)
+}

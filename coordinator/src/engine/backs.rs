@@ -1,0 +1,207 @@
+//! The server's half of split learning in one round: one back for all clients, or one for each.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use candle_core::Tensor;
+use selvedge_models::{ModelError, Weights};
+use selvedge_protocols::{
+    ClientName, Description, Purpose,
+    description::Split,
+    split::{Arrival, Back, Pieces, leader::Leader, targets},
+};
+
+/// One client's part of a step, as it has come.
+pub(super) struct Contribution {
+    pub(super) client: ClientName,
+    /// Which of the round's clients that is.
+    pub(super) at: usize,
+    pub(super) pieces: Arc<Pieces>,
+    pub(super) smashed: Tensor,
+    /// Where labels are sent, these.
+    pub(super) targets: Option<targets::Received>,
+}
+
+impl Contribution {
+    pub(super) fn rows(&self) -> usize {
+        self.smashed.dims().first().copied().unwrap_or(0)
+    }
+
+    fn arrival(&self) -> Arrival {
+        Arrival {
+            front: self.pieces.front.layers.len() as u32,
+            smashed: self.smashed.clone(),
+        }
+    }
+}
+
+/// What a client's examples came to in a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StepLoss {
+    pub(super) sum: f64,
+    pub(super) examples: usize,
+}
+
+/// The round's backs.
+pub(super) struct Backs {
+    description: Arc<Description>,
+    round: u32,
+    kind: Kind,
+}
+
+enum Kind {
+    Shared(Box<Back>),
+    Each(BTreeMap<usize, Back>),
+}
+
+impl Backs {
+    /// One back for all. `weights` are those of the server's part for the first cut.
+    pub(super) fn shared(
+        description: &Arc<Description>,
+        round: u32,
+        split: &Split,
+        weights: &Weights,
+        leader: Leader,
+    ) -> Result<Self, ModelError> {
+        let optimiser = &description.training.optimiser;
+        let mut back = Back::new(&description.model, &split.fronts(), split.head(), optimiser)?;
+        back.load(weights)?;
+        back.leader = leader;
+        Ok(Self {
+            description: description.clone(),
+            round,
+            kind: Kind::Shared(Box::new(back)),
+        })
+    }
+
+    /// A back for each, to be [added](Self::add).
+    pub(super) fn for_each(description: &Arc<Description>, round: u32) -> Self {
+        Self {
+            description: description.clone(),
+            round,
+            kind: Kind::Each(BTreeMap::new()),
+        }
+    }
+
+    /// Adds a client's own back.
+    pub(super) fn add(&mut self, at: usize, pieces: &Pieces, weights: &Weights) -> Result<(), ModelError> {
+        if let Kind::Each(backs) = &mut self.kind {
+            let mut back = Back::of(
+                &pieces.back,
+                pieces.front.layers.len() as u32,
+                &self.description.training.optimiser,
+            )?;
+            back.load(weights)?;
+            backs.insert(at, back);
+        }
+        Ok(())
+    }
+
+    /// The values of a client's own back, if it has one.
+    pub(super) fn of(&self, at: usize) -> Option<Weights> {
+        match &self.kind {
+            Kind::Shared(_) => None,
+            Kind::Each(backs) => Some(backs.get(&at)?.weights()),
+        }
+    }
+
+    /// Of the back that all share, the values between two cuts, and after how many layers they come.
+    pub(super) fn segments(&self) -> Vec<(u32, Weights)> {
+        match &self.kind {
+            Kind::Shared(back) => back.segments().collect(),
+            Kind::Each(_) => Vec::new(),
+        }
+    }
+
+    /// The leader of the back's own gradients.
+    pub(super) fn leader(&self) -> Leader {
+        match &self.kind {
+            Kind::Shared(back) => back.leader.clone(),
+            Kind::Each(_) => Leader::default(),
+        }
+    }
+
+    /// Runs the contributions forward: the outputs of each.
+    pub(super) fn forward(&mut self, step: u32, batch: &[Contribution]) -> Result<Vec<Tensor>, ModelError> {
+        let Some(first) = batch.first() else {
+            return Ok(Vec::new());
+        };
+        let (seed, round) = (self.description.seed, self.round);
+        let draws = |client: &ClientName| seed.step_stream(Purpose::Dropout, round, client, u64::from(step));
+        match &mut self.kind {
+            // Of one client, what it would draw itself.
+            Kind::Shared(back) => {
+                let arrivals = batch.iter().map(Contribution::arrival).collect();
+                back.forward(arrivals, step, draws(&first.client))
+            }
+            Kind::Each(backs) => {
+                let mut outputs = Vec::with_capacity(batch.len());
+                for contribution in batch {
+                    let back = of(backs, contribution.at)?;
+                    outputs.extend(back.forward(vec![contribution.arrival()], step, draws(&contribution.client))?);
+                }
+                Ok(outputs)
+            }
+        }
+    }
+
+    /// The gradients of the clients' own mean losses at these outputs, and the losses, from the labels they have sent.
+    pub(super) fn losses(
+        &self,
+        batch: &[Contribution],
+        outputs: &[Tensor],
+    ) -> Result<(Vec<Option<Tensor>>, Vec<StepLoss>), ModelError> {
+        let loss = self.description.training.loss;
+        let (mut gradients, mut losses) = (Vec::new(), Vec::new());
+        for (contribution, outputs) in batch.iter().zip(outputs) {
+            let targets = contribution.targets.as_ref();
+            let targets = targets.ok_or_else(|| ModelError::Targets("none were sent".into()))?;
+            let value = loss.evaluate(outputs, targets.as_targets())?;
+            losses.push(StepLoss {
+                sum: value.sum,
+                examples: value.examples,
+            });
+            gradients.push(Some(value.gradient));
+        }
+        Ok((gradients, losses))
+    }
+
+    /// From the gradients at the outputs to the cut gradients. The backs move, unless it is a `probe`.
+    pub(super) fn backward(
+        &mut self,
+        batch: &[Contribution],
+        gradients: &[Option<Tensor>],
+        is_probe: bool,
+    ) -> Result<Vec<Tensor>, ModelError> {
+        let method = self.description.split.as_ref().map(|split| &*split.method);
+        match &mut self.kind {
+            Kind::Shared(back) => {
+                let returned = match method {
+                    Some(method) if !is_probe => method.backward(back, gradients)?,
+                    _ => back.backward(gradients)?,
+                };
+                if !is_probe {
+                    back.update();
+                }
+                Ok(returned)
+            }
+            Kind::Each(backs) => {
+                let mut returned = Vec::with_capacity(batch.len());
+                for (contribution, gradient) in batch.iter().zip(gradients) {
+                    let back = of(backs, contribution.at)?;
+                    if gradient.is_none() {
+                        returned.push(contribution.smashed.zeros_like()?);
+                        continue;
+                    }
+                    returned.extend(back.backward(std::slice::from_ref(gradient))?);
+                    back.update();
+                }
+                Ok(returned)
+            }
+        }
+    }
+}
+
+fn of(backs: &mut BTreeMap<usize, Back>, at: usize) -> Result<&mut Back, ModelError> {
+    let missing = || ModelError::Description(format!("client {at} of the round has no back"));
+    backs.get_mut(&at).ok_or_else(missing)
+}

@@ -1,0 +1,201 @@
+//! The clients of a round whose models are cut: what becomes of their fronts and of the backs.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use selvedge_models::{ModelError, SubModel, Weights};
+use selvedge_protocols::{
+    Card, ClientName, Description, Part,
+    description::Split,
+    split::{Cut, Pieces, leader::Leader},
+};
+
+use super::{
+    Action, Fronts,
+    backs::Backs,
+    collection::Collection,
+    steps::{Stepper, Steps},
+};
+use crate::record::StepsRecord;
+
+/// The clients of a round whose models are cut.
+pub(super) struct Splitting {
+    split: Split,
+    pub(super) steps: Steps,
+    /// What the parts are of before they are cut, of clients with backs of their own.
+    uncut: BTreeMap<usize, Arc<Part>>,
+    /// The whole model, and how it is cut at each place, where there is one back for all.
+    whole: Arc<Part>,
+    pieces: BTreeMap<u32, Pieces>,
+    /// The weights of the clients that were taken in, by where their models are cut.
+    weights: BTreeMap<u32, f64>,
+    /// Where clients take turns, what a front is of.
+    front: Option<Arc<Part>>,
+    fronts: Fronts,
+    classes: BTreeMap<ClientName, Vec<u64>>,
+}
+
+/// A part of the model that was trained for several clients at once.
+pub(super) struct Shared {
+    pub(super) weights: Weights,
+    pub(super) coordinates: SubModel,
+    /// What it weighs in the mean: as much as the clients together.
+    pub(super) weight: f64,
+}
+
+/// What came of them.
+pub(super) struct Ended {
+    pub(super) shared: Vec<Shared>,
+    pub(super) fronts: Fronts,
+    pub(super) classes: BTreeMap<ClientName, Vec<u64>>,
+    pub(super) leaders: (Leader, Leader),
+    pub(super) record: StepsRecord,
+    /// Of the steps' payloads, up and down.
+    pub(super) bytes: (u64, u64),
+}
+
+impl Splitting {
+    /// Those of a round's clients whose models are cut, with their backs; `None` when nobody's is.
+    pub(super) fn open(
+        description: &Arc<Description>,
+        collection: &Collection,
+        leaders: (Leader, Leader),
+        now: Duration,
+    ) -> Result<Option<Self>, ModelError> {
+        let Some(split) = &description.split else {
+            return Ok(None);
+        };
+        let (model, round) = (&collection.model, collection.record.round);
+        let whole = model.all().clone();
+        let mut known: BTreeMap<Card, Arc<Pieces>> = BTreeMap::new();
+        let mut steppers = Vec::new();
+        for (at, name) in collection.cohort.names().enumerate() {
+            let card = collection.hands.card(at);
+            if card.cut.is_none() {
+                continue;
+            }
+            if !known.contains_key(card)
+                && let Some(pieces) = &model.part(Some(card))?.pieces
+            {
+                known.insert(card.clone(), Arc::new(pieces.clone()));
+            }
+            if let Some(pieces) = known.get(card) {
+                steppers.push(Stepper::new(name.clone(), at, pieces.clone()));
+            }
+        }
+        let (of_fronts, of_back) = leaders;
+        let mut uncut = BTreeMap::new();
+        let mut pieces = BTreeMap::new();
+        for front in split.fronts() {
+            let cut = Cut {
+                front,
+                head: split.head(),
+            };
+            pieces.insert(front, Pieces::of(&whole.model, cut)?);
+        }
+        let backs = match split.method.has_a_back_for_each() {
+            true => {
+                let mut backs = Backs::for_each(description, round);
+                for (index, stepper) in steppers.iter().enumerate() {
+                    let card = Card {
+                        cut: None,
+                        ..collection.hands.card(stepper.at).clone()
+                    };
+                    let part = model.part(Some(&card))?;
+                    let coordinates = stepper.pieces.of_server(&part.coordinates);
+                    backs.add(index, &stepper.pieces, &coordinates.extract(&model.whole().weights))?;
+                    uncut.insert(stepper.at, part);
+                }
+                backs
+            }
+            false => {
+                let first = pieces.values().next();
+                let coordinates = first.map(|first| first.of_server(&whole.coordinates));
+                let weights = coordinates.map(|coordinates| coordinates.extract(&model.whole().weights));
+                Backs::shared(description, round, split, &weights.unwrap_or_default(), of_back)?
+            }
+        };
+        Ok((!steppers.is_empty()).then(|| Self {
+            split: split.clone(),
+            steps: Steps::new(description, split, round, steppers, backs, of_fronts, now),
+            uncut,
+            whole,
+            pieces,
+            weights: BTreeMap::new(),
+            front: None,
+            fronts: Fronts::new(),
+            classes: BTreeMap::new(),
+        }))
+    }
+
+    /// Takes in what a client has trained of its part. Gives what is to be averaged with the others', if that is for it
+    /// alone.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        at: usize,
+        name: ClientName,
+        weight: f64,
+        trained: Weights,
+        part: &Arc<Part>,
+        actions: &mut Vec<Action>,
+    ) -> Option<(Weights, Arc<Part>)> {
+        let method = &*self.split.method;
+        self.classes.insert(name.clone(), self.steps.came_to(at).1.to_vec());
+        if let (Some(back), Some(uncut)) = (self.steps.own_back(at), self.uncut.get(&at)) {
+            let pieces = part.pieces.as_ref()?;
+            return Some((pieces.join(&trained, &back), uncut.clone()));
+        }
+        let front = part.pieces.as_ref()?.front.layers.len() as u32;
+        *self.weights.entry(front).or_default() += weight;
+        if method.keeps_fronts() {
+            if !trained.parameters.is_empty() || !trained.buffers.is_empty() {
+                self.fronts.insert(name, (part.clone(), trained));
+            }
+            return None;
+        }
+        if method.takes_turns() {
+            self.front = Some(part.clone());
+            self.steps.hand_on(now, at, trained, actions);
+            return None;
+        }
+        Some((trained, part.clone()))
+    }
+
+    /// What came of them.
+    pub(super) fn close(self) -> Ended {
+        let mut shared = Vec::new();
+        let up_to = |after: u32| self.weights.range(..=after).map(|(_, weight)| weight).sum::<f64>();
+        for (after, weights) in self.steps.backs.segments() {
+            let next = self.pieces.range(after + 1..).next().map(|(_, pieces)| pieces);
+            let weight = up_to(after);
+            if let Some(pieces) = self.pieces.get(&after).filter(|_| weight > 0.0) {
+                let coordinates = pieces.of_segment(&self.whole.coordinates, next);
+                shared.push(Shared {
+                    weights,
+                    coordinates,
+                    weight,
+                });
+            }
+        }
+        if let (Some(part), Some(front)) = (&self.front, self.steps.last_front()) {
+            shared.push(Shared {
+                weights: front.clone(),
+                coordinates: part.coordinates.clone(),
+                weight: up_to(u32::MAX),
+            });
+        }
+        let tally = &self.steps.tally;
+        Ended {
+            shared,
+            fronts: self.fronts,
+            classes: self.classes,
+            leaders: (self.steps.leader().clone(), self.steps.backs.leader()),
+            bytes: (tally.bytes_up, tally.bytes_down),
+            record: StepsRecord {
+                made: tally.steps,
+                lost: tally.lost.clone(),
+            },
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a cut leaves on each side.
+
+use std::ops::Range;
+
+use selvedge_models::{ModelDescription, ModelError, SubModel, Weights};
+use serde::{Deserialize, Serialize};
+
+/// Where a client's model is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cut {
+    /// How many layers the client has at the front.
+    pub front: u32,
+    /// How many it has at the end, so that its labels stay with it; 0 where they are sent.
+    pub head: u32,
+}
+
+/// A model in pieces: on the client the front and, of a model in the shape of a U, the head; on the server what lies
+/// between.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pieces {
+    /// The first layers.
+    pub front: ModelDescription,
+    /// Those of the server.
+    pub back: ModelDescription,
+    /// The last layers, where the client has them.
+    pub head: Option<ModelDescription>,
+    /// How many parameters each of the three has.
+    parameters: [usize; 3],
+    /// How many buffers each of the three has.
+    buffers: [usize; 3],
+}
+
+impl Pieces {
+    /// A model cut in pieces.
+    ///
+    /// # Errors
+    /// When a piece would have no layer.
+    pub fn of(model: &ModelDescription, cut: Cut) -> Result<Self, ModelError> {
+        let (front, rest) = model.cut(cut.front as usize)?;
+        let (back, head) = match cut.head as usize {
+            0 => (rest, None),
+            head => {
+                let (back, head) = rest.cut(rest.layers.len().saturating_sub(head))?;
+                (back, Some(head))
+            }
+        };
+        let mut sizes = [(0, 0); 3];
+        for (size, piece) in sizes.iter_mut().zip([Some(&front), Some(&back), head.as_ref()]) {
+            if let Some(piece) = piece {
+                let layout = piece.layout()?;
+                *size = (layout.parameter_count(), layout.buffer_count());
+            }
+        }
+        Ok(Self {
+            front,
+            back,
+            head,
+            parameters: sizes.map(|(parameters, _)| parameters),
+            buffers: sizes.map(|(_, buffers)| buffers),
+        })
+    }
+
+    /// What of a model in these pieces the client has; `model` says where the model's own values lie.
+    pub fn of_client(&self, model: &SubModel) -> SubModel {
+        let both = |[front, back, head]: [usize; 3]| [0..front, front + back..front + back + head];
+        pick(model, &both(self.parameters), &both(self.buffers))
+    }
+
+    /// What of it the server has.
+    pub fn of_server(&self, model: &SubModel) -> SubModel {
+        let middle = |[front, back, _]: [usize; 3]| front..front + back;
+        pick(model, &[middle(self.parameters)], &[middle(self.buffers)])
+    }
+
+    /// The values of the whole from the client's and the server's.
+    pub fn join(&self, client: &Weights, server: &Weights) -> Weights {
+        let join = |client: &[f32], server: &[f32], front: usize| {
+            let (front, head) = client.split_at(front.min(client.len()));
+            [front, server, head].concat()
+        };
+        Weights {
+            parameters: join(&client.parameters, &server.parameters, self.parameters[0]),
+            buffers: join(&client.buffers, &server.buffers, self.buffers[0]),
+        }
+    }
+
+    /// What of it lies on the server between this cut and the next, that of `next`, or the end.
+    pub fn of_segment(&self, model: &SubModel, next: Option<&Self>) -> SubModel {
+        let between = |own: [usize; 3], next: Option<[usize; 3]>| {
+            let end = next.map_or(own[0] + own[1], |next| next[0]);
+            own[0]..end
+        };
+        let parameters = between(self.parameters, next.map(|next| next.parameters));
+        let buffers = between(self.buffers, next.map(|next| next.buffers));
+        pick(model, &[parameters], &[buffers])
+    }
+
+    /// How many parameters, and how many buffers, the front has.
+    pub fn front_size(&self) -> (usize, usize) {
+        (self.parameters[0], self.buffers[0])
+    }
+
+    /// How many values go across the cut for an example.
+    ///
+    /// # Errors
+    /// None for pieces that were made.
+    pub fn smashed(&self) -> Result<usize, ModelError> {
+        Ok(self.front.output()?.iter().product())
+    }
+}
+
+fn pick(model: &SubModel, parameters: &[Range<usize>], buffers: &[Range<usize>]) -> SubModel {
+    SubModel {
+        units: model.units.clone(),
+        parameters: model.parameters.pick(parameters),
+        buffers: model.buffers.pick(buffers),
+    }
+}
