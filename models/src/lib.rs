@@ -8,6 +8,7 @@
 mod calibration;
 mod candle_module;
 mod chain;
+mod cuts;
 mod description;
 mod error;
 mod footprint;
@@ -27,6 +28,7 @@ mod width;
 
 pub use calibration::Moments;
 pub use candle_module::CandleModule;
+pub use cuts::{CutEncoding, CutSummary, SplitStep};
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};
 pub use kernels::matrix::matrix_product;
@@ -40,7 +42,7 @@ pub use network::{Mode, Network};
 pub use optimiser::{Optimiser, OptimiserDescription};
 pub use presets::Preset;
 pub use sub_model::{Coordinates, SubModel};
-pub use summary::{LayerSummary, Summary};
+pub use summary::{LayerSummary, STEP, Summary, grouped};
 pub use thinning::units_kept;
 pub use weights::Weights;
 pub use width::{Axis, Group, WidthGroup};

@@ -10,6 +10,9 @@ use crate::{
     width::{Axis, Group, WidthGroup},
 };
 
+/// Floating-point operations of a training step for each of its forward: backward takes twice as many.
+pub const STEP: f64 = 3.0;
+
 /// What each layer takes, gives and costs. Displays as a table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
@@ -21,7 +24,7 @@ pub struct Summary {
     pub parameters: usize,
     /// Values kept but not trained.
     pub buffers: usize,
-    /// Floating-point operations of one example's forward; a training step takes about three times as many.
+    /// Floating-point operations of one example's forward; a training step takes about [`STEP`] times as many.
     pub operations: u64,
 }
 
@@ -135,7 +138,7 @@ impl fmt::Display for Summary {
 }
 
 /// A number with commas between its thousands.
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -1,6 +1,6 @@
 //! What a device has, and how much of a model it can train with it.
 
-use selvedge_models::{ModelError, OptimiserDescription};
+use selvedge_models::{ModelError, OptimiserDescription, STEP};
 use serde::{Deserialize, Serialize};
 
 use crate::{Description, Parts, plan::Width, update::CALIBRATION_BATCH};
@@ -54,9 +54,6 @@ pub enum CannotTrain {
 fn in_megabytes(bytes: u64) -> String {
     format!("{} MB", bytes as f64 / 1e6)
 }
-
-/// Floating-point operations of a training step for each of its forward: backward takes twice as many.
-const STEP: f64 = 3.0;
 
 /// What training takes at each of a description's widths.
 #[derive(Clone, Debug)]

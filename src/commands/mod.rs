@@ -4,6 +4,7 @@ mod bench;
 mod certs;
 mod check;
 mod coordinator;
+mod cuts;
 mod data;
 mod description;
 mod failure;

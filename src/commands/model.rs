@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 use selvedge_models::Preset;
 
-use super::{Failure, description::Changes, print};
+use super::{Failure, cuts::Cuts, description::Changes, print};
 
 #[derive(Args)]
 pub(crate) struct Model {
@@ -27,11 +27,13 @@ enum Command {
         width: f64,
         #[command(flatten)]
         changes: Changes,
+        #[command(flatten)]
+        cuts: Cuts,
     },
 }
 
-/// For how many examples at a time the memory is shown.
-const BATCH: u64 = 10;
+/// For how many examples at a time the memory is shown, unless said otherwise.
+pub(super) const BATCH: u64 = 10;
 
 impl Model {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
@@ -40,6 +42,7 @@ impl Model {
             preset,
             width,
             changes,
+            cuts,
         } = self.command;
         let model = match preset {
             Some(preset) => preset.describe(&[1, 28, 28], 10),
@@ -47,6 +50,10 @@ impl Model {
         };
         let units = model.layout()?.units_at(width);
         let model = model.thinned(&units, false)?;
+        if cuts.are_wanted() {
+            print(cuts.table(&model)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let megabytes = model.training_memory(0, 2 * BATCH)? as f64 / 1e6;
         let summary = model.summary()?;
         print(format_args!(
