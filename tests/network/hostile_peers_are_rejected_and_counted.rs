@@ -9,7 +9,7 @@ use selvedge_protocols::{
     message::{Task, ToClient, ToCoordinator},
     sections::{Section, SectionHeader, pack},
     update::{TrainingReport, expected_sections},
-    wire::{BlobReference, BlobStore, Credentials, Held, Limits, connect, serve_blobs},
+    wire::{BlobReference, BlobStore, Credentials, Held, Limits, connect, serve_streams},
 };
 
 use tokio::{join, sync::oneshot};
@@ -159,7 +159,7 @@ async fn lie(
                 }
                 serving.get_or_insert_with(|| {
                     let (link, store) = (link.clone(), store.clone());
-                    tokio::spawn(async move { serve_blobs(&link, &store).await })
+                    tokio::spawn(async move { serve_streams(&link, &store, None).await })
                 });
             }
             ToClient::Accepted { round } => answers.push((round, Ok(()))),

@@ -9,7 +9,7 @@ use selvedge_protocols::{
     message::{Task, ToClient, ToCoordinator},
     sections::{Section, pack},
     update::TrainingReport,
-    wire::{BlobStore, Limits, Listener, connect, serve_blobs},
+    wire::{BlobStore, Limits, Listener, connect, serve_streams},
 };
 use tokio::{sync::oneshot, task::spawn_blocking};
 
@@ -270,7 +270,7 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
             tokio::select! {
                 () = talk => {}
                 () = cut_off => {}
-                error = serve_blobs(&link, &store) => panic!("{error}"),
+                error = serve_streams(&link, &store, None) => panic!("{error}"),
             }
             sent.push(link.traffic().0);
             link.close("cut").await;

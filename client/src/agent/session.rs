@@ -8,7 +8,7 @@ use std::{
 use selvedge_protocols::{
     ClientName,
     message::{ToClient, ToCoordinator},
-    wire::{Control, FrameWriter, Link, WireError, serve_blobs},
+    wire::{Control, FrameWriter, Link, WireError, serve_streams},
 };
 use tokio::{select, time::timeout};
 
@@ -98,7 +98,7 @@ impl Session<'_> {
     ) -> Result<Parted, AgentError> {
         let Control { mut reader, mut writer } = control;
         let store = work.store();
-        let mut serving = pin!(serve_blobs(self.link, &store));
+        let mut serving = pin!(serve_streams(self.link, &store, None));
         loop {
             let answer = select! {
                 // What is done already comes before what is new.

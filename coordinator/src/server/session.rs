@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use selvedge_protocols::{
     ClientName, Resources,
     message::{ToClient, ToCoordinator},
-    wire::{Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, serve_blobs},
+    wire::{Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, serve_streams},
 };
 use tokio::{
     select,
@@ -94,7 +94,7 @@ impl Hosting {
         let End { for_good, reason } = select! {
             end = self.listen(&client, reader) => end,
             end = self.tell(&link, writer, queue) => end,
-            error = serve_blobs(&link, &self.store) => error.into(),
+            error = serve_streams(&link, &self.store, None) => error.into(),
         };
         link.close(&reason).await;
         self.signal(Signal::Left {

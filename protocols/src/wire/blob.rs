@@ -7,23 +7,21 @@
 
 use std::{
     collections::HashMap,
-    convert::Infallible,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use blake3::Hasher;
 use bytes::Bytes;
-use quinn::{ReadError, RecvStream, SendStream, VarInt};
+use quinn::{ReadError, RecvStream};
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 
 use super::{
     endpoint::Link,
     error::{Explain, WireError},
     frame::{FrameReader, StreamKind, frame},
     peer::Peer,
-    quic_settings::STREAMS_MAX,
+    streams::{Outgoing, RESET_ABANDONED, RESET_BAD_REQUEST, RESET_NOT_HELD},
 };
 
 /// Bytes hashed at a time while they come in: enough for blake3's widest kernels, short enough
@@ -31,11 +29,6 @@ use super::{
 const HASHED_AT_ONCE: usize = 1 << 20;
 /// Bytes handed to QUIC at a time; the idle limit is on each.
 const SENT_AT_ONCE: usize = 256 << 10;
-
-// Why a holder resets a blob stream.
-const RESET_NOT_HELD: VarInt = VarInt::from_u32(1);
-const RESET_BAD_REQUEST: VarInt = VarInt::from_u32(2);
-const RESET_ABANDONED: VarInt = VarInt::from_u32(3);
 
 /// Names a blob and says how large it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -311,65 +304,14 @@ pub async fn pull(link: &Link, partial: &mut Partial) -> Result<Bytes, WireError
     }
 }
 
-/// Answers the peer's requests for blobs until the link ends, and returns why it did.
-///
-/// Transfers run side by side, at most [`STREAMS_MAX`] of them; they end with this future.
-pub async fn serve_blobs(link: &Link, store: &BlobStore) -> WireError {
-    match serve(link, store).await {
-        Err(error) => error,
-        Ok(never) => match never {},
-    }
-}
-
-async fn serve(link: &Link, store: &BlobStore) -> Result<Infallible, WireError> {
-    let mut transfers = JoinSet::new();
-    loop {
-        let (send, receive) = link
-            .connection()
-            .accept_bi()
-            .await
-            .map_err(|error| error.explain(&link.as_peer().label))?;
-        // QUIC's stream limit bounds what the peer can open; this bounds what runs.
-        while transfers.try_join_next().is_some() {}
-        if transfers.len() >= STREAMS_MAX as usize {
-            transfers.join_next().await;
-        }
-        let (peer, store) = (link.as_peer().clone(), store.clone());
-        transfers.spawn(async move {
-            let mut answer = Answer {
-                stream: send,
-                reset: Some(RESET_ABANDONED),
-            };
-            if let Err(error) = transfer(&peer, &store, &mut answer, receive).await {
-                tracing::debug!(peer = %peer.label, %error, "a blob was not sent to its end");
-            }
-        });
-    }
-}
-
-/// The sending half of a transfer. Resets it when dropped before its end: left to itself it would
-/// be finished, as if the blob were whole.
-struct Answer {
-    stream: SendStream,
-    reset: Option<VarInt>,
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if let Some(code) = self.reset {
-            let _ = self.stream.reset(code); // Fails only if the stream is already gone.
-        }
-    }
-}
-
-async fn transfer(
+/// Answers one request for a blob.
+pub(super) async fn transfer(
     peer: &Peer,
     store: &BlobStore,
-    answer: &mut Answer,
-    mut receive: RecvStream,
+    answer: &mut Outgoing,
+    receive: RecvStream,
 ) -> Result<(), WireError> {
     answer.reset = Some(RESET_BAD_REQUEST);
-    StreamKind::Blob.expect(peer, &mut receive).await?;
     let mut reader = FrameReader::new(receive, peer.clone());
     reader.begin();
     let request: Request = reader.read().await?;

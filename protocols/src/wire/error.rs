@@ -5,7 +5,12 @@ use std::{io, path::PathBuf, time::Duration};
 use quinn::{ConnectionError, ReadError, TransportErrorCode, WriteError};
 use rustls::AlertDescription;
 
-use super::{blob::BlobReference, codec::CodecError, quic_settings::PROTOCOL};
+use super::{
+    blob::BlobReference,
+    codec::CodecError,
+    quic_settings::PROTOCOL,
+    streams::{RESET_ABANDONED, RESET_STEPS_REFUSED},
+};
 
 /// An error of the wire or of its certificates. [`code`](WireError::code) is stable and has its
 /// line in the book; the text says what was wrong, where, and what to do.
@@ -101,6 +106,11 @@ pub enum WireError {
     #[error("a message to {peer} cannot be sent: {source}")]
     Unsendable { peer: String, source: CodecError },
 
+    #[error("{peer} announces a payload of {bytes} bytes, the limit is {limit}")]
+    PayloadTooLarge { peer: String, bytes: u64, limit: u64 },
+    #[error("{peer} takes no steps on this link")]
+    StepsRefused { peer: String },
+
     #[error("{blob} exceeds the limit of {limit} bytes")]
     BlobTooLarge { blob: BlobReference, limit: u64 },
     #[error("{peer} sent too few bytes: {got} of {blob}")]
@@ -184,6 +194,8 @@ impl WireError {
             Self::FrameTooLarge { .. } => "E-WIRE-FRAME-SIZE",
             Self::Malformed { .. } => "E-WIRE-MALFORMED",
             Self::Unsendable { .. } => "E-WIRE-UNSENDABLE",
+            Self::PayloadTooLarge { .. } => "E-WIRE-PAYLOAD-SIZE",
+            Self::StepsRefused { .. } => "E-WIRE-STEPS-REFUSED",
             Self::BlobTooLarge { .. } => "E-WIRE-BLOB-SIZE",
             Self::BlobTooShort { .. } => "E-WIRE-BLOB-SHORT",
             Self::BlobTooLong { .. } => "E-WIRE-BLOB-LONG",
@@ -248,10 +260,16 @@ impl Explain for ConnectionError {
 
 impl Explain for ReadError {
     fn explain(self, peer: &str) -> WireError {
+        let peer = peer.to_owned();
         match self {
-            Self::ConnectionLost(error) => error.explain(peer),
+            Self::ConnectionLost(error) => error.explain(&peer),
+            Self::Reset(RESET_STEPS_REFUSED) => WireError::StepsRefused { peer },
+            Self::Reset(RESET_ABANDONED) => WireError::ClosedByPeer {
+                peer,
+                reason: "it gave up its stream of messages".to_owned(),
+            },
             other => WireError::Protocol {
-                peer: peer.to_owned(),
+                peer,
                 detail: other.to_string(),
             },
         }

@@ -25,16 +25,27 @@ pub enum StreamKind {
     Control = 1,
     /// One [request](super::blob) and the bytes that answer it.
     Blob = 2,
+    /// [Steps](super::steps) both ways, for as long as both sides want.
+    Steps = 3,
 }
 
 impl StreamKind {
-    /// Reads a stream's first byte, which must announce this kind.
-    pub(super) async fn expect(self, peer: &Peer, receive: &mut RecvStream) -> Result<(), WireError> {
+    /// Reads a stream's first byte.
+    pub(super) async fn read(peer: &Peer, receive: &mut RecvStream) -> Result<Self, WireError> {
         let mut kind = [0];
         let read = peer.within("opening a stream", receive.read(&mut kind));
-        match read.await? {
-            Some(1) if kind[0] == self as u8 => Ok(()),
-            _ => Err(peer.breaks(format!("{self:?} was due, its stream is of another kind"))),
+        let read = read.await?.map(|_| kind[0]);
+        [Self::Control, Self::Blob, Self::Steps]
+            .into_iter()
+            .find(|kind| read == Some(*kind as u8))
+            .ok_or_else(|| peer.breaks("it opened a stream of no known kind"))
+    }
+
+    /// Reads a stream's first byte, which must announce this kind.
+    pub(super) async fn expect(self, peer: &Peer, receive: &mut RecvStream) -> Result<(), WireError> {
+        match Self::read(peer, receive).await? {
+            kind if kind == self => Ok(()),
+            kind => Err(peer.breaks(format!("{self:?} was due, its stream is of the kind {kind:?}"))),
         }
     }
 }
@@ -72,12 +83,20 @@ impl FrameReader {
     /// next message can still be read), [`WireError::Stalled`], [`WireError::ClosedByPeer`], or
     /// what ended the link.
     pub async fn read<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
+        self.whole().await?;
+        let message = self.decode();
+        self.next();
+        message
+    }
+
+    /// Waits until the frame at hand is whole. May be cancelled as [`read`](Self::read) may.
+    pub(super) async fn whole(&mut self) -> Result<(), WireError> {
         loop {
             let size = match self.buffer.first_chunk::<HEADER>() {
                 Some(header) if self.filled >= HEADER => {
                     let size = HEADER + self.checked_length(u32::from_le_bytes(*header))?;
                     if self.filled == size {
-                        return self.take();
+                        return Ok(());
                     }
                     size
                 }
@@ -99,16 +118,35 @@ impl FrameReader {
         }
     }
 
-    /// Decodes the whole frame in the buffer and makes room for the next.
-    fn take<T: DeserializeOwned>(&mut self) -> Result<T, WireError> {
-        let message = codec::decode(&self.buffer[HEADER..]);
-        self.buffer.clear();
-        self.filled = 0;
-        self.deadline = None;
-        message.map_err(|source| WireError::Malformed {
+    /// Decodes the frame at hand, which must be [whole](Self::whole).
+    pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, WireError> {
+        codec::decode(&self.buffer[HEADER..]).map_err(|source| WireError::Malformed {
             peer: self.peer.name(),
             source,
         })
+    }
+
+    /// Makes room for the next frame.
+    pub(super) fn next(&mut self) {
+        self.buffer.clear();
+        self.filled = 0;
+        self.deadline = None;
+    }
+
+    /// Reads some of the raw bytes that follow the frame at hand.
+    pub(super) async fn read_raw(&mut self, room: &mut [u8], deadline: Instant) -> Result<usize, WireError> {
+        let read = timeout_at(deadline, self.stream.read(room))
+            .await
+            .map_err(|_| self.peer.stalled("sending a payload"))?;
+        let read = read.map_err(|error| error.explain(&self.peer.label))?;
+        read.ok_or_else(|| WireError::ClosedByPeer {
+            peer: self.peer.name(),
+            reason: "it finished its stream in the middle of a payload".to_owned(),
+        })
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     async fn fill(&mut self) -> Result<(), WireError> {

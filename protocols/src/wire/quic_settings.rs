@@ -19,7 +19,7 @@ use crate::description::Network;
 /// The protocol and its version, agreed on in the handshake (ALPN).
 pub const PROTOCOL: &str = "selvedge/1";
 
-/// Streams that either side may have open at a time: the control stream and 15 blobs.
+/// Streams that either side may have open at a time: the control stream, and 15 of blobs and steps.
 pub(super) const STREAMS_MAX: u32 = 16;
 /// What may be under way on one stream and on one link, in bytes: 40 MB/s at 100 ms of round trip.
 const STREAM_WINDOW: u32 = 4 << 20;

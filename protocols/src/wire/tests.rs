@@ -28,6 +28,7 @@ mod admission;
 mod blobs;
 mod files;
 mod messages;
+mod steps;
 
 const LIMITS: Limits = Limits {
     connect: Duration::from_secs(20),

@@ -17,7 +17,7 @@ async fn a_blob_larger_than_any_frame_or_window_arrives_while_messages_pass() {
     };
     let (got, ()) = tokio::select! {
         both = async { tokio::join!(pull(&client, &mut partial), messages) } => both,
-        ended = serve_blobs(&server, &store) => panic!("{ended}"),
+        ended = serve_streams(&server, &store, None) => panic!("{ended}"),
     };
     assert!(got.unwrap() == whole);
 }
@@ -35,8 +35,8 @@ async fn blobs_travel_both_ways_at_once_and_empty_ones_too() {
         both = async {
             tokio::join!(pull(&client, &mut wanted_down), pull(&server, &mut wanted_up))
         } => both,
-        ended = serve_blobs(&server, &at_server) => panic!("{ended}"),
-        ended = serve_blobs(&client, &at_client) => panic!("{ended}"),
+        ended = serve_streams(&server, &at_server, None) => panic!("{ended}"),
+        ended = serve_streams(&client, &at_client, None) => panic!("{ended}"),
     };
     assert!(got_down.unwrap() == down);
     assert!(got_up.unwrap() == up);
@@ -59,7 +59,7 @@ async fn more_blobs_than_streams_are_served_in_turn() {
     }
     let mut sizes: Vec<usize> = tokio::select! {
         sizes = all.join_all() => sizes.into_iter().map(Result::unwrap).collect(),
-        ended = serve_blobs(&server, &store) => panic!("{ended}"),
+        ended = serve_streams(&server, &store, None) => panic!("{ended}"),
     };
     sizes.sort_unstable();
     assert_eq!(sizes, (1000..1100).collect::<Vec<_>>());
@@ -109,7 +109,7 @@ async fn a_blob_that_was_withdrawn_is_told_to_be_gone() {
     drop(held);
     let got = tokio::select! {
         got = pull(&client, &mut partial) => got,
-        ended = serve_blobs(&server, &store) => panic!("{ended}"),
+        ended = serve_streams(&server, &store, None) => panic!("{ended}"),
     };
     assert!(matches!(got, Err(WireError::BlobNotHeld { .. })));
 }
@@ -152,7 +152,7 @@ async fn a_link_cut_half_way_resumes_in_each_direction_without_sending_all_again
                     puller.close("pulled").await;
                     got
                 },
-                serve_blobs(&holder, &store)
+                serve_streams(&holder, &store, None)
             );
             if attempt == 0 {
                 assert!(got.unwrap_err().is_transient());
@@ -229,7 +229,7 @@ async fn nonsense_on_a_stream_costs_that_stream_and_not_the_link() {
     };
     let got = tokio::select! {
         got = talk => got,
-        ended = serve_blobs(&server, &store) => panic!("{ended}"),
+        ended = serve_streams(&server, &store, None) => panic!("{ended}"),
     };
     assert_eq!(got, content(10));
 }
