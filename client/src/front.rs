@@ -118,6 +118,21 @@ impl Front {
         })
     }
 
+    /// Whether what a client keeps under this name is of its front, and as long as that.
+    pub(crate) fn keeps(name: &str) -> bool {
+        [KEPT, KEPT_BUFFERS].contains(&name)
+    }
+
+    /// Whether there is a front among what a client keeps, so that it needs none to be broadcast.
+    pub fn is_kept(kept: &Vectors) -> bool {
+        kept.contains_key(KEPT)
+    }
+
+    /// The round.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
     fn split(&self) -> Result<&Split, LocalError> {
         let split = self.description.split.as_ref();
         Ok(split.ok_or_else(|| ModelError::Description("the run has no [split]".into()))?)

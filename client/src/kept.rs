@@ -59,7 +59,7 @@ struct Files {
 
 impl Kept {
     /// What `client` keeps in the run `run`: nothing yet, or what the files in `folder` hold. Every vector is `length`
-    /// long.
+    /// long, but for a front's.
     ///
     /// # Errors
     /// When a file in the folder cannot be read or is damaged.
@@ -181,7 +181,8 @@ fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
     let round = round.ok_or("it does not say of which round it is")?;
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let vectors = tensors.iter().map(|(name, tensor)| {
-        if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
+        let is_front = crate::Front::keeps(name) && tensor.shape().len() == 1;
+        if tensor.dtype() != Dtype::F32 || !(is_front || tensor.shape() == [length]) {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
             return Err(format!("{name} is {dtype:?} of {shape:?}, not {length} × F32"));
         }

@@ -5,6 +5,7 @@ mod moment;
 mod patience;
 mod run;
 mod session;
+mod stepping;
 mod work;
 
 pub use moment::Moment;

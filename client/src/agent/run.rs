@@ -11,7 +11,7 @@ use selvedge_protocols::{
 };
 
 use super::work::Assignment;
-use crate::{Trainer, holding::Holding};
+use crate::{Front, Trainer, holding::Holding};
 
 /// What stays the same from round to round.
 pub(super) struct Run {
@@ -36,6 +36,24 @@ pub(super) enum Outcome {
 }
 
 impl Run {
+    /// The front for a round, from what was broadcast; where the client goes on with its own, from nothing.
+    pub(super) fn front(&self, assignment: &Assignment, bytes: &[u8], kept: &Vectors) -> Result<Front, String> {
+        let description = &self.description;
+        let part = self.parts.part(&assignment.card).map_err(|error| error.to_string())?;
+        let broadcast = match Front::is_kept(kept) {
+            true => Broadcast {
+                weights: Default::default(),
+                vectors: Vectors::new(),
+            },
+            false => unpack(&assignment.sections, bytes)
+                .and_then(|sections| Broadcast::from_sections(sections, &part.coordinates, &*description.algorithm))
+                .ok_or("what was sent is not this run's model")?,
+        };
+        let (client, round, share) = (&self.client, assignment.round, self.holding.share());
+        let front = Front::new(description, &part, client, round, &broadcast, share, kept);
+        front.map_err(|error| error.to_string())
+    }
+
     /// Does what was asked; what went wrong is for a person.
     pub(super) fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
         let description = &self.description;
@@ -64,7 +82,7 @@ impl Run {
 }
 
 impl Outcome {
-    fn trained(sealed: &SealedUpdate, kept: Option<Vectors>) -> Self {
+    pub(super) fn trained(sealed: &SealedUpdate, kept: Option<Vectors>) -> Self {
         Self::Trained {
             report: sealed.report,
             sections: sealed.sections.iter().map(Section::header).collect(),

@@ -114,7 +114,7 @@ impl Session<'_> {
                         return Err(AgentError::TurnedAway(reason));
                     }
                     ToClient::Task { round, task, card, sections, blob } => {
-                        work.asked(round, task, card, sections, blob, self.link)
+                        work.asked(round, task, card, sections, blob, self.link, self.observe)
                     }
                     ToClient::Accepted { round } => {
                         work.accepted(round, self.observe)?;

@@ -10,13 +10,14 @@ use selvedge_protocols::{
     update::TrainingReport,
     wire::{BlobReference, BlobStore, Held, Limits, Link, Partial, WireError, pull},
 };
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet, spawn_blocking};
 
 use super::{
     Agent, AgentError, Moment,
     run::{Outcome, Run},
+    stepping::{Stepped, step},
 };
-use crate::kept::Kept;
+use crate::{Front, kept::Kept};
 
 /// What the coordinator asked for.
 #[derive(Clone, Debug)]
@@ -29,6 +30,11 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
+    /// Whether it is to train a model that is cut.
+    fn is_of_steps(&self) -> bool {
+        self.task == Task::Train && self.card.cut.is_some()
+    }
+
     fn is(&self, round: u32, task: Task) -> bool {
         (self.round, self.task) == (round, task)
     }
@@ -55,6 +61,11 @@ pub(super) enum Done {
         task: Task,
         result: Result<Outcome, String>,
     },
+    Stepped {
+        connection: u64,
+        round: u32,
+        stepped: Stepped,
+    },
 }
 
 pub(super) struct Work {
@@ -69,6 +80,12 @@ pub(super) struct Work {
     /// A model that is being fetched, or what has come of one.
     pulling: Option<AbortHandle>,
     partial: Option<Partial>,
+    /// The connection on which something was asked last.
+    link: Option<Link>,
+    /// The steps that are being made.
+    stepping: Option<AbortHandle>,
+    /// A front whose steps go on when the coordinator asks for them again.
+    front: Option<Box<Front>>,
     /// A model that has come, until the thread that trains is free.
     fetched: Option<Bytes>,
     /// What is being worked on. It cannot be interrupted, and goes on when the connection is lost.
@@ -100,6 +117,9 @@ impl Work {
             assignment: None,
             pulling: None,
             partial: None,
+            link: None,
+            stepping: None,
+            front: None,
             fetched: None,
             working: None,
             update: None,
@@ -141,6 +161,7 @@ impl Work {
     }
 
     /// The coordinator asks for something. Gives what there is to say at once.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn asked(
         &mut self,
         round: u32,
@@ -149,6 +170,7 @@ impl Work {
         sections: Vec<SectionHeader>,
         blob: BlobReference,
         link: &Link,
+        observe: &mut (dyn FnMut(Moment) + Send),
     ) -> Option<ToCoordinator> {
         self.assignment = Some(Assignment {
             round,
@@ -161,6 +183,14 @@ impl Work {
         if let Some(pulling) = self.pulling.take() {
             pulling.abort();
         }
+        self.link = Some(link.clone());
+        // Nobody answers the steps of a round that is over.
+        if self.working.is_some_and(|working| working != (round, task))
+            && let Some(stepping) = self.stepping.take()
+        {
+            stepping.abort();
+            self.working = None;
+        }
         // Asked again after a lost connection: what was done need not be done again.
         match &self.update {
             Some(update) if (update.round, update.task) == (round, task) => {
@@ -169,6 +199,11 @@ impl Work {
             _ => self.update = None,
         }
         if self.working == Some((round, task)) {
+            return None;
+        }
+        if self.goes_on_alone(round) {
+            self.fetched = Some(Bytes::new());
+            self.work(observe);
             return None;
         }
         let begun = self.partial.take();
@@ -188,6 +223,13 @@ impl Work {
         });
         self.pulling = Some(pulling);
         None
+    }
+
+    /// Whether the client has all it needs for what was asked: a front whose steps go on, or one of its own.
+    fn goes_on_alone(&mut self, round: u32) -> bool {
+        self.front.take_if(|front| front.round() != round);
+        let is_cut = self.assignment.as_ref().is_some_and(Assignment::is_of_steps);
+        is_cut && (self.front.is_some() || Front::is_kept(self.kept.vectors()))
     }
 
     /// The most bytes that a broadcast of this run may have.
@@ -240,6 +282,15 @@ impl Work {
                 self.working = None;
                 answer = self.worked(round, task, result, observe)?;
             }
+            Ok(Done::Stepped {
+                connection,
+                round,
+                stepped,
+            }) => {
+                self.working = None;
+                self.stepping = None;
+                answer = self.stepped(connection, round, stepped, observe)?;
+            }
             Err(error) if error.is_cancelled() => {}
             Err(_) => {
                 if let Some((round, task)) = self.working.take() {
@@ -249,6 +300,36 @@ impl Work {
         }
         self.work(observe);
         Ok(answer)
+    }
+
+    fn stepped(
+        &mut self,
+        connection: u64,
+        round: u32,
+        stepped: Stepped,
+        observe: &mut (dyn FnMut(Moment) + Send),
+    ) -> Result<Option<ToCoordinator>, AgentError> {
+        match stepped {
+            Stepped::Finished(front) => {
+                let (sealed, kept) = front.finish();
+                let trained = Outcome::trained(&sealed, Some(kept));
+                self.worked(round, Task::Train, Ok(trained), observe)
+            }
+            Stepped::Broken(front, error) => {
+                self.front = Some(front);
+                if connection == self.connection {
+                    return Err(error.into());
+                }
+                // On the connection that is there now it was asked again, or will be.
+                let is_asked = self
+                    .assignment
+                    .as_ref()
+                    .is_some_and(|assignment| assignment.is(round, Task::Train));
+                self.fetched = is_asked.then(Bytes::new).or(self.fetched.take());
+                Ok(None)
+            }
+            Stepped::Failed(reason) => self.worked(round, Task::Train, Err(reason), observe),
+        }
     }
 
     fn pulled(
@@ -334,6 +415,30 @@ impl Work {
         observe(Moment::Begun { round, task, width });
         self.working = Some((round, task));
         let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
+        if let (true, Some(link)) = (assignment.is_of_steps(), self.link.clone()) {
+            let connection = self.connection;
+            let front = self.front.take_if(|front| front.round() == round);
+            self.stepping = Some(self.done.spawn(async move {
+                let begun = match front {
+                    Some(front) => Ok(front),
+                    None => {
+                        let run = run.clone();
+                        let front = spawn_blocking(move || run.front(&assignment, &bytes, &kept)).await;
+                        front.unwrap_or_else(|error| Err(error.to_string())).map(Box::new)
+                    }
+                };
+                let stepped = match begun {
+                    Ok(front) => step(run, link, front).await,
+                    Err(reason) => Stepped::Failed(reason),
+                };
+                Done::Stepped {
+                    connection,
+                    round,
+                    stepped,
+                }
+            }));
+            return;
+        }
         self.done.spawn_blocking(move || Done::Worked {
             round,
             task,

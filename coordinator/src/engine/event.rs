@@ -87,6 +87,13 @@ pub enum Event {
         /// What came with it.
         payload: Vec<u8>,
     },
+    /// A client said something in the steps of a round that cannot be one of them.
+    Misstepped {
+        /// The client.
+        client: ClientName,
+        /// What was wrong.
+        reason: Rejection,
+    },
     /// The coordinator's own evaluation.
     Tested {
         /// The round.

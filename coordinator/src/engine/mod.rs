@@ -258,6 +258,11 @@ impl Engine {
                     training.stepped(now, &client, message, &payload, &mut actions);
                 }
             }
+            Event::Misstepped { client, reason } => {
+                if let Phase::Training(training) = &mut self.phase {
+                    training.misstepped(now, &client, &reason, &mut actions);
+                }
+            }
             Event::Tested {
                 round,
                 trial,

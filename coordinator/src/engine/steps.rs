@@ -93,6 +93,13 @@ enum Sent {
     Values(Vec<f32>),
 }
 
+/// What a client has sent before its time.
+struct Early {
+    step: u32,
+    examples: u32,
+    payload: Vec<u8>,
+}
+
 /// The steps of a round.
 pub(super) struct Steps {
     description: Arc<Description>,
@@ -115,6 +122,8 @@ pub(super) struct Steps {
     expected: usize,
     awaited: BTreeSet<usize>,
     sent: BTreeMap<usize, Sent>,
+    /// Smashed data of steps to come: one that has no part in a step, or was left out of it, is ahead of the others.
+    early: BTreeMap<usize, Early>,
     /// Those whose smashed data went through the back in this step.
     batch: Vec<Contribution>,
     pub(super) tally: Tally,
@@ -146,6 +155,7 @@ impl Steps {
             due: None,
             expected: 0,
             sent: BTreeMap::new(),
+            early: BTreeMap::new(),
             batch: Vec::new(),
             tally: Tally::default(),
         };
@@ -218,18 +228,85 @@ impl Steps {
                 ..
             } => {
                 self.tally.bytes_up += payload.len() as u64;
-                match self.check(index, step, exchange, examples, payload) {
-                    Ok(sent) => {
-                        self.awaited.remove(&index);
-                        self.sent.insert(index, sent);
-                    }
-                    // Its own part has come already, or is not waited for any longer.
-                    Err(reason @ (Rejection::Duplicate | Rejection::WrongStep { .. })) => self.lose(&reason),
-                    Err(reason) => {
-                        self.lose(&reason);
-                        self.skip(index, actions);
-                    }
+                let is_early = step > self.step && u64::from(step) <= self.last_step() && exchange == Exchange::Smashed;
+                if is_early && !self.early.contains_key(&index) {
+                    let early = Early {
+                        step,
+                        examples,
+                        payload: payload.to_vec(),
+                    };
+                    self.early.insert(index, early);
+                } else {
+                    self.sent(index, step, exchange, examples, payload, actions);
                 }
+            }
+        }
+        self.advance(now, actions);
+    }
+
+    /// A client has sent its part of an exchange.
+    fn sent(
+        &mut self,
+        index: usize,
+        step: u32,
+        exchange: Exchange,
+        examples: u32,
+        payload: &[u8],
+        actions: &mut Vec<Action>,
+    ) {
+        match self.check(index, step, exchange, examples, payload) {
+            Ok(sent) => {
+                self.awaited.remove(&index);
+                self.sent.insert(index, sent);
+            }
+            // Its own part has come already, or is not waited for any longer.
+            Err(reason @ (Rejection::Duplicate | Rejection::WrongStep { .. })) => self.lose(&reason),
+            Err(reason) => {
+                self.lose(&reason);
+                self.skip(index, actions);
+            }
+        }
+    }
+
+    /// Takes in what has come early for the step that is opened now.
+    fn take_early(&mut self, actions: &mut Vec<Action>) {
+        let due = |early: &Early| early.step <= self.step;
+        let indices: Vec<usize> = self
+            .early
+            .iter()
+            .filter(|(_, early)| due(early))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in indices {
+            if let Some(early) = self.early.remove(&index)
+                && early.step == self.step
+                && self.awaited.contains(&index)
+            {
+                self.sent(
+                    index,
+                    early.step,
+                    Exchange::Smashed,
+                    early.examples,
+                    &early.payload,
+                    actions,
+                );
+            }
+        }
+    }
+
+    /// What a client said cannot be of its steps; it is not there until it enters again.
+    pub(super) fn misstepped(
+        &mut self,
+        now: Duration,
+        client: &ClientName,
+        reason: &Rejection,
+        actions: &mut Vec<Action>,
+    ) {
+        self.lose(reason);
+        if let Some(index) = self.position(client) {
+            self.steppers[index].present = false;
+            if self.stage != Stage::Entering {
+                self.awaited.remove(&index);
             }
         }
         self.advance(now, actions);
@@ -254,6 +331,7 @@ impl Steps {
         stepper.present = true;
         self.awaited.remove(&index);
         self.sent.remove(&index);
+        self.early.remove(&index);
         if self.stage != Stage::Entering && (!self.split.method.takes_turns() || self.turn == index) {
             // It missed what is under way.
             let step = self.step + u32::from(self.stage != Stage::Idle);
@@ -340,6 +418,7 @@ impl Steps {
         let next = rest.into_iter().find(|index| self.steppers[*index].open);
         self.turn = next.unwrap_or(self.steppers.len());
         self.step = 0;
+        self.early.clear();
         if let Some(index) = next.filter(|index| self.steppers[*index].present) {
             self.go(index, 1, actions);
         }
@@ -351,6 +430,7 @@ impl Steps {
         if self.due.is_some_and(|due| now >= due) && !self.awaited.is_empty() {
             self.give_up_awaited(actions);
         }
+        self.take_early(actions);
         while self.awaited.is_empty() {
             match self.stage {
                 Stage::Entering => self.begin(now, actions),
@@ -364,6 +444,7 @@ impl Steps {
                     self.open_step(now);
                 }
             }
+            self.take_early(actions);
             if self.stage == Stage::Idle && self.contributors(self.step.max(1)).is_empty() {
                 return;
             }

@@ -158,6 +158,20 @@ impl Training {
         }
     }
 
+    /// A client said something that cannot be of its steps.
+    pub(super) fn misstepped(
+        &mut self,
+        now: Duration,
+        client: &ClientName,
+        reason: &Rejection,
+        actions: &mut Vec<Action>,
+    ) {
+        match &mut self.steps {
+            Some(splitting) => splitting.steps.misstepped(now, client, reason, actions),
+            None => self.collection.record.turn_down(reason),
+        }
+    }
+
     /// A client's connection is lost.
     pub(super) fn left(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
         if let Some(splitting) = &mut self.steps {

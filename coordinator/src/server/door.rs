@@ -18,6 +18,8 @@ pub(super) struct Door {
     pub(super) limits: Limits,
     /// What clients may fetch.
     pub(super) store: BlobStore,
+    /// The most bytes of a step's payload; 0 when the run has no steps.
+    pub(super) largest_step: u64,
     pub(super) signals: Sender<Signal>,
 }
 
@@ -38,6 +40,7 @@ impl Door {
                 number,
                 limits: self.limits,
                 store: self.store.clone(),
+                largest_step: self.largest_step,
                 signals: self.signals.clone(),
             };
             sessions.spawn(hosting.host(arrival, permit));

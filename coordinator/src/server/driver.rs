@@ -192,6 +192,17 @@ impl Driver {
             Signal::Said(client, number, message) if self.is_current(&client, number) => {
                 self.said(client, message);
             }
+            Signal::Stepped(client, number, message, payload) if self.is_current(&client, number) => {
+                self.events.push_back(Event::Stepped {
+                    client,
+                    message,
+                    payload: payload.into(),
+                });
+            }
+            Signal::Misstepped(client, number, reason) if self.is_current(&client, number) => {
+                self.notice(format!("{client}: a step cannot be read: {reason}"), observe);
+                self.events.push_back(Event::Misstepped { client, reason });
+            }
             Signal::Left {
                 client,
                 number,
@@ -207,7 +218,7 @@ impl Driver {
                 self.left(client, for_good);
             }
             // Of a connection that has been replaced.
-            Signal::Said(..) | Signal::Left { .. } => {}
+            Signal::Said(..) | Signal::Stepped(..) | Signal::Misstepped(..) | Signal::Left { .. } => {}
             Signal::TurnedAway(reason) => self.notice(reason, observe),
         }
     }
@@ -348,7 +359,19 @@ impl Driver {
                 card,
                 model,
             } => self.test(round, trial, card.as_ref(), &model)?,
-            Action::Step { .. } => {}
+            Action::Step {
+                client,
+                message,
+                payload,
+            } => {
+                let sent = self
+                    .sessions
+                    .get(&client)
+                    .map(|session| session.steps.try_send((message, payload.into())));
+                if let Some(Err(TrySendError::Full(_))) = sent {
+                    self.drop_deaf(&client, observe);
+                }
+            }
             Action::Record(record) => {
                 // What is still under way belongs to a round that is over.
                 self.done.abort_all();
@@ -459,15 +482,22 @@ impl Driver {
             return;
         };
         if let Err(TrySendError::Full(_)) = session.told.try_send(message) {
-            let link = session.link.clone();
-            self.sessions.remove(client);
-            tokio::spawn(async move { link.close("you do not read what you are told").await });
-            self.left(client.clone(), false);
-            self.notice(
-                format!("{client} is dropped: it does not read what it is told"),
-                observe,
-            );
+            self.drop_deaf(client, observe);
         }
+    }
+
+    /// Drops a client that does not listen.
+    fn drop_deaf(&mut self, client: &ClientName, observe: Observer<'_>) {
+        let Some(session) = self.sessions.remove(client) else {
+            return;
+        };
+        let link = session.link.clone();
+        tokio::spawn(async move { link.close("you do not read what you are told").await });
+        self.left(client.clone(), false);
+        self.notice(
+            format!("{client} is dropped: it does not read what it is told"),
+            observe,
+        );
     }
 
     fn notice(&mut self, notice: String, observe: Observer<'_>) {

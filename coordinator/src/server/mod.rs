@@ -118,6 +118,7 @@ impl Server {
             WINDOW,
         );
         let limits = Limits::from(&description.network);
+        let largest_step = description.largest_step();
         let listener = Arc::new(listener);
         let (signals, heard) = mpsc::channel(HEARD);
         let mut driver = Driver::new(description, requirements, engine, test, welcome, heard, limits);
@@ -125,6 +126,7 @@ impl Server {
             listener: listener.clone(),
             limits,
             store: driver.store(),
+            largest_step,
             signals,
         };
         let door = tokio::spawn(door.keep());

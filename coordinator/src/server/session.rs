@@ -2,10 +2,15 @@
 
 use std::convert::Infallible;
 
+use bytes::Bytes;
 use selvedge_protocols::{
-    ClientName, Resources,
+    ClientName, Rejection, Resources,
     message::{ToClient, ToCoordinator},
-    wire::{Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, serve_streams},
+    split::{FromClient, FromServer},
+    wire::{
+        Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, StepReader, StepWriter, Steps, WireError,
+        serve_streams,
+    },
 };
 use tokio::{
     select,
@@ -20,6 +25,9 @@ use tokio::{
 /// Messages that may wait for a client. In a round it is told three or four.
 const TOLD: usize = 16;
 
+/// Steps' messages that may wait for a client: it is told one at a time, and at most that it was left out of some.
+const STEPS_TOLD: usize = 8;
+
 /// A client that is connected, as the driver holds it. When it is dropped, the client is told what is still queued, and
 /// the connection ends.
 #[derive(Debug)]
@@ -28,6 +36,8 @@ pub(super) struct Session {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) told: Sender<ToClient>,
+    /// What it is told in its steps, with payloads.
+    pub(super) steps: Sender<(FromServer, Bytes)>,
     /// Ends the reception of its update, when dropped.
     pub(super) receiving: Option<oneshot::Sender<Infallible>>,
 }
@@ -39,6 +49,10 @@ pub(super) enum Signal {
     Joined(ClientName, Resources, Session),
     /// It says something; never `Join` or `Leave`.
     Said(ClientName, u64, ToCoordinator),
+    /// It says something in its steps.
+    Stepped(ClientName, u64, FromClient, Bytes),
+    /// What it says cannot be of its steps.
+    Misstepped(ClientName, u64, Rejection),
     /// Its connection ended.
     Left {
         client: ClientName,
@@ -71,6 +85,8 @@ pub(super) struct Hosting {
     pub(super) number: u64,
     pub(super) limits: Limits,
     pub(super) store: BlobStore,
+    /// The most bytes of a step's payload; 0 when the run has no steps.
+    pub(super) largest_step: u64,
     pub(super) signals: Sender<Signal>,
 }
 
@@ -83,10 +99,14 @@ impl Hosting {
         };
         drop(permit);
         let (told, queue) = mpsc::channel(TOLD);
+        let (steps, step_queue) = mpsc::channel(STEPS_TOLD);
+        let (opened, streams) = mpsc::channel(1);
+        let opened = (self.largest_step > 0).then_some(opened);
         let session = Session {
             number: self.number,
             link: link.clone(),
             told,
+            steps,
             receiving: None,
         };
         self.signal(Signal::Joined(client.clone(), resources, session)).await;
@@ -94,7 +114,8 @@ impl Hosting {
         let End { for_good, reason } = select! {
             end = self.listen(&client, reader) => end,
             end = self.tell(&link, writer, queue) => end,
-            error = serve_streams(&link, &self.store, None) => error.into(),
+            error = serve_streams(&link, &self.store, opened) => error.into(),
+            end = self.step(&client, streams, step_queue) => end,
         };
         link.close(&reason).await;
         self.signal(Signal::Left {
@@ -177,8 +198,72 @@ impl Hosting {
         }
     }
 
+    /// Passes steps on, both ways. Of several streams the client has opened the last one counts.
+    async fn step(
+        &self,
+        client: &ClientName,
+        mut streams: Receiver<Steps>,
+        mut queue: Receiver<(FromServer, Bytes)>,
+    ) -> End {
+        let mut current: Option<Steps> = None;
+        loop {
+            let Some(Steps { reader, writer }) = &mut current else {
+                match streams.recv().await {
+                    Some(steps) => current = Some(steps),
+                    // This run has no steps, or the connection is about to end.
+                    None => std::future::pending().await,
+                }
+                continue;
+            };
+            current = select! {
+                error = self.hear_steps(client, reader) => {
+                    if let Some(reason) = misstep(&error) {
+                        self.signal(Signal::Misstepped(client.clone(), self.number, reason)).await;
+                    }
+                    None
+                }
+                ended = tell_steps(writer, &mut queue) => match ended {
+                    Ok(()) => std::future::pending().await,
+                    // The client has to open another.
+                    Err(_) => None,
+                },
+                Some(steps) = streams.recv() => Some(steps),
+            };
+        }
+    }
+
+    async fn hear_steps(&self, client: &ClientName, reader: &mut StepReader) -> WireError {
+        loop {
+            match reader.read(|_: &FromClient| self.largest_step).await {
+                Ok((message, payload)) => {
+                    self.signal(Signal::Stepped(client.clone(), self.number, message, payload))
+                        .await;
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
     async fn signal(&self, signal: Signal) {
         // Fails only once the driver has ended, and with it the run.
         let _ = self.signals.send(signal).await;
+    }
+}
+
+async fn tell_steps(writer: &mut StepWriter, queue: &mut Receiver<(FromServer, Bytes)>) -> Result<(), WireError> {
+    while let Some((message, payload)) = queue.recv().await {
+        writer.write(&message, payload).await?;
+    }
+    Ok(())
+}
+
+/// What the client did wrong; `None` when its stream has just ended.
+fn misstep(error: &WireError) -> Option<Rejection> {
+    match error {
+        WireError::PayloadTooLarge { .. } | WireError::FrameTooLarge { .. } => {
+            Some(Rejection::WrongSize(error.to_string()))
+        }
+        WireError::Malformed { .. } => Some(Rejection::WrongShape(error.to_string())),
+        _ => None,
     }
 }

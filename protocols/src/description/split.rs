@@ -11,7 +11,7 @@ use crate::{
     ClientName, Purpose,
     algorithms::AlgorithmDescription,
     plan::Width,
-    split::{Cut, Pieces, SplitMethodDescription, StepEncoding, batches::BatchSizes},
+    split::{Cut, Pieces, SplitMethodDescription, StepEncoding, alignment::Towards, batches::BatchSizes},
 };
 
 /// `[split]`: clients train the front of the model, the coordinator the back.
@@ -180,6 +180,24 @@ impl Split {
                            them: give all of them `after`, or take the method `splitfed-v1` or `splitfed-v2`";
             refuse("cut", message.into());
         }
+        if method.keeps_fronts() && !description.filters.is_empty() {
+            problems.push(Problem {
+                key: "filters".into(),
+                message: "with this method fronts stay with the clients: there is no update to filter".into(),
+            });
+        }
+        let mut refuse = |key: &str, message: String| {
+            let key = format!("split.{key}");
+            problems.push(Problem { key, message });
+        };
+        if let (Some(alignment), Labels::UShape) = (method.alignment(), self.labels)
+            && matches!(alignment.towards, Towards::Regulariser { .. })
+        {
+            refuse(
+                "labels",
+                "the regulariser needs the labels on the server: set `labels = \"sent\"`".into(),
+            );
+        }
         if method.takes_turns() && (self.leaves_some_whole() || fronts.len() > 1) {
             refuse(
                 "cut",
@@ -261,6 +279,34 @@ impl Description {
     pub fn fronts_travel(&self, round: u32) -> bool {
         let keeps = self.split.as_ref().is_some_and(|split| split.method.keeps_fronts());
         !keeps || self.is_evaluated(round)
+    }
+
+    /// The most bytes of a payload in the steps of this run, either way.
+    pub fn largest_step(&self) -> u64 {
+        let Some(split) = &self.split else { return 0 };
+        let cohort = match split.batches {
+            BatchSizes::Local => 1,
+            BatchSizes::Global => self.cohort_size(),
+        };
+        let rows = self.training.batch_size.saturating_mul(cohort);
+        let size = |model: &ModelDescription| model.output().map_or(0, |shape| shape.iter().product::<usize>());
+        let targets = rows.saturating_mul(4).saturating_mul(size(&self.model).max(1));
+        let largest = |front: u32| {
+            let cut = Cut {
+                front,
+                head: split.head(),
+            };
+            let pieces = Pieces::of(&self.model, cut).ok()?;
+            let encodings = [split.smashed, split.gradients];
+            let rows_of = |values: usize| encodings.map(|encoding| encoding.bytes(rows, values).unwrap_or(usize::MAX));
+            let exchanged = [size(&pieces.front), size(&pieces.back)]
+                .into_iter()
+                .flat_map(rows_of)
+                .max()?;
+            let own = pieces.client_values().saturating_mul(4);
+            Some(exchanged.saturating_add(targets).max(own) as u64)
+        };
+        split.fronts().into_iter().filter_map(largest).max().unwrap_or(0)
     }
 
     /// Where each client's model is cut.

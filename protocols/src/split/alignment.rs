@@ -13,7 +13,7 @@ pub struct Alignment {
     pub selector: Selector,
     /// How a gradient is turned towards the leader's. Default `project`.
     pub towards: Towards,
-    /// λ: how far, 0 (not at all) or more. Up to 1 the cosine to the leader never falls. Default 2.
+    /// λ: how far, 0 (not at all) or more. Up to 1 the cosine to the leader never falls. Default 4.
     pub lambda: f64,
     /// Whose gradients are aligned. Default `front`.
     pub placement: Placement,
@@ -31,7 +31,7 @@ impl Default for Alignment {
         Self {
             selector: Selector::default(),
             towards: Towards::default(),
-            lambda: 2.0,
+            lambda: 4.0,
             placement: Placement::default(),
             refresh: 5,
             smoothing: 0.9,
@@ -46,8 +46,8 @@ impl Default for Alignment {
 pub enum Towards {
     /// `g' = ‖g‖ (a + λ (ℓ − c a))`: the part of `ℓ` at right angles to `g` is added, and `‖g'‖² = ‖g‖² (1 + λ² (1 − c²))`.
     Project {
-        /// Whether `g'` is brought back to the norm of `g`. Default false.
-        #[serde(default)]
+        /// Whether `g'` is brought back to the norm of `g`. Default true.
+        #[serde(default = "default_keep_norm")]
         keep_norm: bool,
     },
     /// If `g` goes against the leader (`c < 0`), what goes against it is taken away: `g' = ‖g‖ (a − c ℓ)` (Yu et al. 2020).
@@ -64,8 +64,12 @@ pub enum Towards {
 
 impl Default for Towards {
     fn default() -> Self {
-        Self::Project { keep_norm: false }
+        Self::Project { keep_norm: true }
     }
+}
+
+fn default_keep_norm() -> bool {
+    true
 }
 
 fn default_distance() -> f64 {

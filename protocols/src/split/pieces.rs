@@ -100,6 +100,13 @@ impl Pieces {
         (self.parameters[0], self.buffers[0])
     }
 
+    /// How many values the client has, running statistics with them.
+    pub fn client_values(&self) -> usize {
+        let [front, _, head] = self.parameters;
+        let [front_buffers, _, head_buffers] = self.buffers;
+        front + head + front_buffers + head_buffers
+    }
+
     /// How many values go across the cut for an example.
     ///
     /// # Errors
