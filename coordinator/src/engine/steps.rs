@@ -122,6 +122,8 @@ pub(super) struct Steps {
     expected: usize,
     awaited: BTreeSet<usize>,
     sent: BTreeMap<usize, Sent>,
+    /// Those for whom the step is over, whatever becomes of it.
+    out: BTreeSet<usize>,
     /// Smashed data of steps to come: one that has no part in a step, or was left out of it, is ahead of the others.
     early: BTreeMap<usize, Early>,
     /// Those whose smashed data went through the back in this step.
@@ -155,6 +157,7 @@ impl Steps {
             due: None,
             expected: 0,
             sent: BTreeMap::new(),
+            out: BTreeSet::new(),
             early: BTreeMap::new(),
             batch: Vec::new(),
             tally: Tally::default(),
@@ -305,6 +308,7 @@ impl Steps {
         self.lose(reason);
         if let Some(index) = self.position(client) {
             self.steppers[index].present = false;
+            self.out.insert(index);
             if self.stage != Stage::Entering {
                 self.awaited.remove(&index);
             }
@@ -329,6 +333,7 @@ impl Steps {
             stepper.steps = Some(self.description.training.steps_on(count));
         }
         stepper.present = true;
+        self.out.insert(index);
         self.awaited.remove(&index);
         self.sent.remove(&index);
         self.early.remove(&index);
@@ -369,6 +374,7 @@ impl Steps {
 
     /// The step goes on without a client.
     fn skip(&mut self, index: usize, actions: &mut Vec<Action>) {
+        self.out.insert(index);
         self.awaited.remove(&index);
         self.sent.remove(&index);
         let (round, step) = (self.round, self.step + 1);
@@ -380,6 +386,7 @@ impl Steps {
         let Some(index) = self.position(client) else { return };
         let was_awaited = self.awaited.contains(&index);
         self.steppers[index].present = false;
+        self.out.insert(index);
         // One that has yet to enter may still do so in time.
         if self.stage != Stage::Entering && self.awaited.remove(&index) && was_awaited {
             self.lose(&Rejection::Disconnected);
@@ -521,6 +528,7 @@ impl Steps {
     fn open_step(&mut self, now: Duration) {
         self.batch.clear();
         self.sent.clear();
+        self.out.clear();
         self.step += 1;
         while u64::from(self.step) < self.last_step()
             && !self.sizes.is_empty()
@@ -547,7 +555,7 @@ impl Steps {
     /// Those of the step's batch who are still there.
     fn participants(&self) -> BTreeSet<usize> {
         let participants = self.batch.iter().map(|contribution| contribution.at);
-        participants.filter(|index| self.steppers[*index].present).collect()
+        participants.filter(|index| self.steppers[*index].present && !self.out.contains(index)).collect()
     }
 
     fn alignment(&self) -> Option<Alignment> {

@@ -1,0 +1,525 @@
+//! The steps of split learning, exchange by exchange: the engine and the clients' fronts, with whatever is said between them
+//! in the test's own hands.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use rand::{Rng, SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use selvedge_client::{Examples, Front, Said};
+use selvedge_coordinator::{Action, Engine, Event, Roster, RoundRecord, engine::Inspector};
+use selvedge_data::{Dataset, Split};
+use selvedge_models::Weights;
+use selvedge_protocols::{
+    Card, ClientName, Description, Parts, Purpose, ServerState, Vectors,
+    message::Task,
+    sections::{Section, packed_bytes},
+    split::{Exchange, FromClient, FromServer},
+    update::SealedUpdate,
+};
+
+const DESCRIPTION: &str = r#"
+    rounds = 1
+    clients = 4
+    data = { source = "fashion-mnist-small" }
+    evaluation = { every = 1 }
+    split = { method = { kind = "parallel" }, cut = 2, step_seconds = 10.0 }
+    [model]
+    input = [1, 28, 28]
+    layers = [
+        { kind = "average-pool2d", kernel = 4 },
+        { kind = "conv2d", channels = 2, kernel = 3 },
+        { kind = "relu" },
+        { kind = "flatten" },
+        { kind = "dense", units = 8 },
+        { kind = "relu" },
+        { kind = "dense", units = 10 },
+    ]
+    [training]
+    steps = 3
+    batch_size = 4
+    optimiser = { kind = "sgd", learning_rate = 0.1 }
+"#;
+
+/// What a client says, on its way.
+#[derive(Clone)]
+struct Letter {
+    client: usize,
+    message: FromClient,
+    payload: Vec<u8>,
+}
+
+/// A round that is under way.
+struct Round {
+    engine: Engine,
+    now: Duration,
+    description: Arc<Description>,
+    data: Dataset,
+    shares: Vec<Vec<u32>>,
+    fronts: BTreeMap<usize, Front>,
+    /// What clients have said and the engine has not heard.
+    up: VecDeque<Letter>,
+    /// Everything that clients have said.
+    said: Vec<Letter>,
+    /// What each client was told in its steps.
+    told: Vec<(usize, FromServer, Vec<u8>)>,
+    /// The updates of those that have made their last step.
+    offered: BTreeMap<usize, SealedUpdate>,
+    receive: Vec<(ClientName, Arc<Inspector>)>,
+    record: Option<RoundRecord>,
+}
+
+fn name(client: usize) -> ClientName {
+    ClientName::numbered(client)
+}
+
+impl Round {
+    fn open(set: &[&str]) -> Self {
+        let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
+        let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
+        let split: Split = description.data.load("".as_ref()).unwrap();
+        let dealt = description.deal(&split.train).unwrap();
+        let parts = Arc::new(Parts::of(&description).unwrap());
+        let mut random = description.seed.stream(Purpose::Initialisation);
+        let initial = Weights::drawn(parts.layout(), &mut random);
+        let roster = Roster::Joined(Default::default());
+        let mut round = Self {
+            engine: Engine::new(description.clone(), parts, initial, roster, 8),
+            now: Duration::ZERO,
+            shares: (0..description.clients).map(|client| dealt.shares.client(client).to_vec()).collect(),
+            description,
+            data: split.train,
+            fronts: BTreeMap::new(),
+            up: VecDeque::new(),
+            said: Vec::new(),
+            told: Vec::new(),
+            offered: BTreeMap::new(),
+            receive: Vec::new(),
+            record: None,
+        };
+        for client in 0..round.description.clients {
+            let client = name(client);
+            round.event(Event::Joined { client, width: None });
+        }
+        round
+    }
+
+    fn event(&mut self, event: Event) {
+        for action in self.engine.handle(self.now, event) {
+            match action {
+                Action::Ask { client, round, card, model, .. } => {
+                    let part = model.part(Some(&card)).unwrap();
+                    let broadcast = model.broadcast(&part);
+                    let number = client.number().unwrap();
+                    assert!(broadcast.weights.parameters.len() == part.coordinates.parameters.count());
+                    let examples = Examples {
+                        dataset: &self.data,
+                        indices: &self.shares[number],
+                    };
+                    let kept = Vectors::new();
+                    let front =
+                        Front::new(&self.description, &part, &client, round, &broadcast, examples, &kept).unwrap();
+                    let said = front.enter();
+                    self.fronts.insert(number, front);
+                    self.say(number, said);
+                }
+                Action::Step { client, message, payload } => {
+                    let number = client.number().unwrap();
+                    self.told.push((number, message.clone(), payload.clone()));
+                    let examples = Examples {
+                        dataset: &self.data,
+                        indices: &self.shares[number],
+                    };
+                    // One whose connection is lost hears nothing.
+                    if let Some(front) = self.fronts.get_mut(&number) {
+                        let said = front.hear(examples, message, &payload).unwrap();
+                        self.say(number, said);
+                    }
+                }
+                Action::Receive { client, inspector, .. } => self.receive.push((client, inspector)),
+                Action::Record(record) => self.record = Some(*record),
+                Action::Test { round, trial, .. } => {
+                    self.event(Event::Tested {
+                        round,
+                        trial,
+                        evaluation: Ok(None),
+                    });
+                }
+                Action::Answer { .. } | Action::Finish(_) => {}
+            }
+        }
+    }
+
+    fn say(&mut self, client: usize, said: Said) {
+        match said {
+            Said::Message(message, payload) => {
+                let letter = Letter { client, message, payload };
+                self.said.push(letter.clone());
+                self.up.push_back(letter);
+            }
+            Said::Nothing => {}
+            Said::Finished => {
+                let front = self.fronts.remove(&client).unwrap();
+                self.offered.insert(client, front.finish().0);
+            }
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let Letter { client, message, payload } = letter;
+        self.event(Event::Stepped {
+            client: name(client),
+            message,
+            payload,
+        });
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+        self.event(Event::Tick);
+    }
+
+    /// Delivers what is on its way in an order of the seed's, until nobody says anything more.
+    fn deliver_all(&mut self, seed: u64) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        while !self.up.is_empty() {
+            let at = random.random_range(0..self.up.len());
+            let letter = self.up.remove(at).unwrap();
+            self.deliver(letter);
+        }
+    }
+
+    /// Hands in the updates, in an order of the seed's, and ends the round.
+    fn end(&mut self, seed: u64) -> (ServerState, RoundRecord) {
+        let mut offered: Vec<_> = std::mem::take(&mut self.offered).into_iter().collect();
+        offered.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        let mut updates = BTreeMap::new();
+        for (client, update) in offered {
+            let sections: Vec<_> = update.sections.iter().map(Section::header).collect();
+            let bytes = packed_bytes(&sections).unwrap();
+            let report = update.report;
+            updates.insert(name(client), update);
+            self.event(Event::Offered {
+                client: name(client),
+                round: 1,
+                task: Task::Train,
+                report,
+                sections,
+                bytes,
+            });
+            while let Some((client, inspector)) = self.receive.pop() {
+                let update = inspector.open(updates.remove(&client).unwrap());
+                self.event(Event::Received {
+                    client,
+                    round: 1,
+                    task: Task::Train,
+                    update,
+                });
+            }
+        }
+        let mut record = self.record.take().unwrap();
+        record.seconds = 0.0;
+        (self.engine.state().clone(), record)
+    }
+}
+
+/// A letter with another payload.
+fn altered(letter: &Letter, payload: Vec<u8>) -> Letter {
+    Letter {
+        payload,
+        ..letter.clone()
+    }
+}
+
+const METHODS: [&str; 6] = [
+    "split={ method = { kind = 'parallel' }, cut = 2 }",
+    "split={ method = { kind = 'parallel', last_layer_aggregation = 0.5 }, cut = 2, batches = 'global' }",
+    "split={ method = { kind = 'splitfed-v1' }, cut = [{ after = 2, share = 0.5 }, { after = 4, share = 0.5 }] }",
+    "split={ method = { kind = 'splitfed-v2' }, cut = 2, labels = 'u-shape' }",
+    "split={ method = { kind = 'gapsl', refresh = 2, sketch = 4 }, cut = 2 }",
+    "split={ method = { kind = 'gapsl', towards = { kind = 'regulariser' } }, cut = 2 }",
+];
+
+#[test]
+fn whatever_the_order_in_which_clients_are_heard_the_bytes_are_the_same() {
+    for method in METHODS {
+        let set = match method.contains("global") {
+            true => vec![method, "training={ epochs = 1, batch_size = 250, optimiser = { kind = 'sgd', learning_rate = 0.1 } }"],
+            false => vec![method],
+        };
+        let run = |seed| {
+            let mut round = Round::open(&set);
+            round.deliver_all(seed);
+            let mut told = round.told.clone();
+            told.sort_by_key(|(client, ..)| *client);
+            (told, round.end(seed))
+        };
+        let (told, (state, record)) = run(0);
+        assert!(record.steps.as_ref().unwrap().made >= 3, "{method}: {record:?}");
+        assert!(record.steps.as_ref().unwrap().lost.is_empty(), "{method}: {record:?}");
+        for seed in 1..8 {
+            let (other_told, (other, other_record)) = run(seed);
+            assert!(other_told == told, "{method}: told something else");
+            assert!(other == state, "{method}");
+            assert_eq!(other_record, record, "{method}");
+        }
+    }
+}
+
+/// A round in which all have entered, and the first letters of step 1 are on their way; client 1's is taken out.
+fn in_step_1(set: &[&str]) -> (Round, Letter) {
+    let mut round = Round::open(set);
+    for _ in 0..4 {
+        let letter = round.up.pop_front().unwrap();
+        round.deliver(letter);
+    }
+    let at = round.up.iter().position(|letter| letter.client == 1).unwrap();
+    let letter = round.up.remove(at).unwrap();
+    (round, letter)
+}
+
+/// How the steps of a round end in which client 1 says this instead of its part of step 1.
+fn with_bad_step(letter: impl Fn(&Letter) -> Letter) -> (RoundRecord, Vec<(usize, FromServer, Vec<u8>)>) {
+    let (mut round, honest) = in_step_1(&[]);
+    round.deliver(letter(&honest));
+    round.deliver_all(1);
+    let told = round.told.clone();
+    (round.end(1).1, told)
+}
+
+fn lost(record: &RoundRecord) -> Vec<(&str, usize)> {
+    let lost = &record.steps.as_ref().unwrap().lost;
+    lost.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()
+}
+
+#[test]
+fn what_cannot_be_of_a_step_is_counted_and_the_step_goes_on_without_the_client() {
+    let not_finite = |letter: &Letter| {
+        let mut payload = letter.payload.clone();
+        let end = payload.len();
+        payload[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+        altered(letter, payload)
+    };
+    let too_long = |letter: &Letter| altered(letter, [&letter.payload[..], &[0; 4]].concat());
+    let too_short = |letter: &Letter| altered(letter, letter.payload[..letter.payload.len() - 4].to_vec());
+    let no_class = |letter: &Letter| {
+        let mut payload = letter.payload.clone();
+        payload[..4].copy_from_slice(&10u32.to_le_bytes());
+        altered(letter, payload)
+    };
+    let of_examples = |count: u32| {
+        move |letter: &Letter| {
+            let FromClient::Send { round, step, exchange, .. } = letter.message else {
+                panic!("it was about to send");
+            };
+            Letter {
+                message: FromClient::Send { round, step, exchange, examples: count },
+                ..letter.clone()
+            }
+        }
+    };
+    let cases: [(&str, Box<dyn Fn(&Letter) -> Letter>); 7] = [
+        ("not-finite", Box::new(not_finite)),
+        ("wrong-size", Box::new(too_long)),
+        ("wrong-size", Box::new(too_short)),
+        ("not-finite", Box::new(no_class)),
+        ("wrong-shape", Box::new(of_examples(0))),
+        ("wrong-shape", Box::new(of_examples(u32::MAX))),
+        ("wrong-size", Box::new(of_examples(3))),
+    ];
+    for (reason, letter) in cases {
+        let (record, told) = with_bad_step(letter);
+        assert_eq!(lost(&record), [(reason, 1)]);
+        // Client 1 is told at which step it goes on, and does; nobody else loses anything.
+        let skipped: Vec<_> = told.iter().filter(|(_, message, _)| matches!(message, FromServer::Skipped { .. })).collect();
+        assert!(matches!(skipped[..], [(1, FromServer::Skipped { step: 2, .. }, _)]), "{skipped:?}");
+        assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3), "{reason}");
+    }
+}
+
+#[test]
+fn what_belongs_to_no_step_that_is_under_way_is_counted_and_ignored() {
+    let with = |letter: &dyn Fn(&Letter) -> Letter| {
+        let (mut round, honest) = in_step_1(&[]);
+        round.deliver(letter(&honest));
+        round.up.push_back(honest);
+        round.deliver_all(2);
+        round.end(2).1
+    };
+    let of = |step: u32, exchange: Exchange, round: u32| {
+        move |letter: &Letter| Letter {
+            message: FromClient::Send { round, step, exchange, examples: 4 },
+            ..letter.clone()
+        }
+    };
+    let honest = with(&|letter| Letter {
+        message: FromClient::Enter { round: 7, examples: 1 },
+        ..letter.clone()
+    });
+    assert_eq!(lost(&honest), [("wrong-round", 1)]);
+    for (reason, step, exchange, round) in [
+        ("wrong-step", 0, Exchange::Smashed, 1),
+        ("wrong-step", 9, Exchange::Smashed, 1),
+        ("wrong-step", 1, Exchange::Head, 1),
+        ("wrong-step", 1, Exchange::Gradient, 1),
+        ("wrong-round", 1, Exchange::Smashed, 2),
+    ] {
+        let record = with(&of(step, exchange, round));
+        assert_eq!(lost(&record), [(reason, 1)]);
+        assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3));
+    }
+    // A second copy of its part, while the step is under way and when it is over.
+    let (mut round, letter) = in_step_1(&[]);
+    round.deliver(letter.clone());
+    round.deliver(letter.clone());
+    round.deliver_all(3);
+    round.deliver(letter);
+    let record = round.end(3).1;
+    assert_eq!(lost(&record), [("duplicate", 1), ("wrong-step", 1)]);
+    assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3));
+    // One who has no part in the steps at all.
+    let (mut round, letter) = in_step_1(&[]);
+    round.deliver(Letter { client: 17, ..letter.clone() });
+    round.up.push_back(letter);
+    round.deliver_all(4);
+    assert_eq!(lost(&round.end(4).1), [("not-selected", 1)]);
+}
+
+#[test]
+fn a_client_that_is_late_costs_its_part_of_the_step() {
+    let (mut round, letter) = in_step_1(&[]);
+    while let Some(letter) = round.up.pop_front() {
+        round.deliver(letter);
+    }
+    assert!(round.up.is_empty(), "all wait for client 1");
+    round.wait(9);
+    assert!(round.up.is_empty());
+    round.wait(2);
+    assert!(!round.up.is_empty(), "the others go on without it");
+    // What it has to say comes when step 1 is over.
+    round.deliver(letter);
+    round.deliver_all(5);
+    let record = round.end(5).1;
+    assert_eq!(lost(&record), [("deadline", 1), ("wrong-step", 1)]);
+    assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3));
+}
+
+#[test]
+fn with_fewer_than_the_quorum_nothing_comes_of_a_step() {
+    let (mut round, _) = in_step_1(&["split.step_quorum=1.0"]);
+    while let Some(letter) = round.up.pop_front() {
+        round.deliver(letter);
+    }
+    round.wait(11);
+    round.deliver_all(6);
+    let record = round.end(6).1;
+    assert_eq!(lost(&record), [("deadline", 1), ("not-applied", 3)]);
+    assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 2));
+}
+
+#[test]
+fn a_client_that_is_lost_in_the_middle_of_a_step_costs_the_others_nothing_and_comes_back() {
+    for method in ["split={ method = { kind = 'parallel' }, cut = 2 }", METHODS[3], METHODS[4], METHODS[5]] {
+        let (mut round, letter) = in_step_1(&[method, "training.steps=5"]);
+        round.deliver(letter);
+        let gone = round.fronts.remove(&1).unwrap();
+        round.up.retain(|letter| letter.client != 1);
+        round.event(Event::Left {
+            client: name(1),
+            for_good: false,
+        });
+        // It is there again before the others have gone far, with the front that it had.
+        for _ in 0..4 {
+            if let Some(letter) = round.up.pop_front() {
+                round.deliver(letter);
+            }
+        }
+        let enter = gone.enter();
+        round.fronts.insert(1, gone);
+        round.engine.handle(round.now, Event::Joined { client: name(1), width: None });
+        round.say(1, enter);
+        round.deliver_all(7);
+        assert_eq!(round.offered.len(), 4, "{method}: {:?}", round.told.iter().rev().take(8).map(|(c, m, _)| (c, m)).collect::<Vec<_>>());
+        let record = round.end(7).1;
+        let steps = record.steps.as_ref().unwrap();
+        assert_eq!((record.completed, steps.made), (4, 5), "{method}: {steps:?}");
+        assert!(steps.lost.values().sum::<usize>() <= 1, "{method}: {steps:?}");
+    }
+}
+
+#[test]
+fn one_that_never_comes_back_holds_nobody_up() {
+    let (mut round, _) = in_step_1(&["network.idle_seconds=5.0"]);
+    round.fronts.remove(&1);
+    round.event(Event::Left {
+        client: name(1),
+        for_good: false,
+    });
+    round.deliver_all(8);
+    round.wait(6);
+    let record = round.end(8).1;
+    assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (3, 3));
+    assert_eq!(record.failed.get("disconnected"), Some(&1));
+}
+
+#[test]
+fn no_label_leaves_a_client_whose_model_has_the_shape_of_a_u_and_no_back_reaches_any() {
+    let u_shape = "split={ method = { kind = 'splitfed-v2' }, cut = 2, labels = 'u-shape' }";
+    let mut round = Round::open(&[u_shape]);
+    round.deliver_all(9);
+    let labels: Vec<u32> = {
+        let mut labels = Vec::new();
+        round.data.gather_classes(&round.shares[0], &mut labels).unwrap();
+        labels
+    };
+    assert!(labels.len() > 4);
+    // Smashed data have 2 x 5 x 5 values an example, the head's input 8: the payloads are those and nothing else.
+    for Letter { message, payload, .. } in &round.said {
+        match message {
+            FromClient::Enter { .. } => assert!(payload.is_empty()),
+            FromClient::Send { exchange: Exchange::Smashed, examples, .. } => {
+                assert_eq!(payload.len(), *examples as usize * 2 * 5 * 5 * 4);
+            }
+            FromClient::Send { exchange: Exchange::Head, examples, .. } => {
+                assert_eq!(payload.len(), *examples as usize * 8 * 4);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // And with other labels, what is sent before any gradient has come back is the same.
+    let smashed = |round: &Round| {
+        let first = |letter: &&Letter| matches!(letter.message, FromClient::Send { step: 1, exchange: Exchange::Smashed, .. });
+        round.said.iter().filter(first).map(|letter| letter.payload.clone()).collect::<Vec<_>>()
+    };
+    let sent = Round::open(&["split={ method = { kind = 'splitfed-v2' }, cut = 2 }"]);
+    let mut sent = sent;
+    sent.deliver_all(9);
+    for (at_home, sent) in smashed(&round).iter().zip(smashed(&sent)) {
+        assert_eq!(at_home[..], sent[4 * 4..]);
+    }
+    // What a client is sent of the model: its front and its head.
+    let parts = Parts::of(&round.description).unwrap();
+    let card = Card {
+        seed: 0,
+        version: 0,
+        width: selvedge_protocols::Width::WHOLE,
+        blocks: vec![],
+        cut: round.description.cuts().of(&name(0)),
+    };
+    let part = parts.part(&card).unwrap();
+    let layout = parts.layout();
+    for entry in &layout.parameters {
+        let is_of_client = entry.name.starts_with("1.") || entry.name.starts_with("6.");
+        let places = part.coordinates.parameters.ranges();
+        let is_sent = places.iter().any(|range| range.start <= entry.offset && entry.range().end <= range.end);
+        assert_eq!(is_sent, is_of_client, "{}", entry.name);
+    }
+    // And in its steps: rows of the head's input and of the cut, never as many values as the back has.
+    let back: usize = layout.parameters.iter().filter(|entry| entry.name.starts_with("4.")).map(|entry| entry.size()).sum();
+    assert!(round.told.iter().all(|(_, _, payload)| payload.len() < 4 * back));
+}
