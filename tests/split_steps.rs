@@ -91,7 +91,9 @@ impl Round {
         let mut round = Self {
             engine: Engine::new(description.clone(), parts, initial, roster, 8),
             now: Duration::ZERO,
-            shares: (0..description.clients).map(|client| dealt.shares.client(client).to_vec()).collect(),
+            shares: (0..description.clients)
+                .map(|client| dealt.shares.client(client).to_vec())
+                .collect(),
             description,
             data: split.train,
             fronts: BTreeMap::new(),
@@ -112,7 +114,13 @@ impl Round {
     fn event(&mut self, event: Event) {
         for action in self.engine.handle(self.now, event) {
             match action {
-                Action::Ask { client, round, card, model, .. } => {
+                Action::Ask {
+                    client,
+                    round,
+                    card,
+                    model,
+                    ..
+                } => {
                     let part = model.part(Some(&card)).unwrap();
                     let broadcast = model.broadcast(&part);
                     let number = client.number().unwrap();
@@ -128,7 +136,11 @@ impl Round {
                     self.fronts.insert(number, front);
                     self.say(number, said);
                 }
-                Action::Step { client, message, payload } => {
+                Action::Step {
+                    client,
+                    message,
+                    payload,
+                } => {
                     let number = client.number().unwrap();
                     self.told.push((number, message.clone(), payload.clone()));
                     let examples = Examples {
@@ -158,7 +170,11 @@ impl Round {
     fn say(&mut self, client: usize, said: Said) {
         match said {
             Said::Message(message, payload) => {
-                let letter = Letter { client, message, payload };
+                let letter = Letter {
+                    client,
+                    message,
+                    payload,
+                };
                 self.said.push(letter.clone());
                 self.up.push_back(letter);
             }
@@ -171,7 +187,11 @@ impl Round {
     }
 
     fn deliver(&mut self, letter: Letter) {
-        let Letter { client, message, payload } = letter;
+        let Letter {
+            client,
+            message,
+            payload,
+        } = letter;
         self.event(Event::Stepped {
             client: name(client),
             message,
@@ -224,6 +244,7 @@ impl Round {
         }
         let mut record = self.record.take().unwrap();
         record.seconds = 0.0;
+        record.steps.as_mut().unwrap().seconds = None;
         (self.engine.state().clone(), record)
     }
 }
@@ -249,7 +270,10 @@ const METHODS: [&str; 6] = [
 fn whatever_the_order_in_which_clients_are_heard_the_bytes_are_the_same() {
     for method in METHODS {
         let set = match method.contains("global") {
-            true => vec![method, "training={ epochs = 1, batch_size = 250, optimiser = { kind = 'sgd', learning_rate = 0.1 } }"],
+            true => vec![
+                method,
+                "training={ epochs = 1, batch_size = 250, optimiser = { kind = 'sgd', learning_rate = 0.1 } }",
+            ],
             false => vec![method],
         };
         let run = |seed| {
@@ -314,11 +338,19 @@ fn what_cannot_be_of_a_step_is_counted_and_the_step_goes_on_without_the_client()
     };
     let of_examples = |count: u32| {
         move |letter: &Letter| {
-            let FromClient::Send { round, step, exchange, .. } = letter.message else {
+            let FromClient::Send {
+                round, step, exchange, ..
+            } = letter.message
+            else {
                 panic!("it was about to send");
             };
             Letter {
-                message: FromClient::Send { round, step, exchange, examples: count },
+                message: FromClient::Send {
+                    round,
+                    step,
+                    exchange,
+                    examples: count,
+                },
                 ..letter.clone()
             }
         }
@@ -336,9 +368,19 @@ fn what_cannot_be_of_a_step_is_counted_and_the_step_goes_on_without_the_client()
         let (record, told) = with_bad_step(letter);
         assert_eq!(lost(&record), [(reason, 1)]);
         // Client 1 is told at which step it goes on, and does; nobody else loses anything.
-        let skipped: Vec<_> = told.iter().filter(|(_, message, _)| matches!(message, FromServer::Skipped { .. })).collect();
-        assert!(matches!(skipped[..], [(1, FromServer::Skipped { step: 2, .. }, _)]), "{skipped:?}");
-        assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3), "{reason}");
+        let skipped: Vec<_> = told
+            .iter()
+            .filter(|(_, message, _)| matches!(message, FromServer::Skipped { .. }))
+            .collect();
+        assert!(
+            matches!(skipped[..], [(1, FromServer::Skipped { step: 2, .. }, _)]),
+            "{skipped:?}"
+        );
+        assert_eq!(
+            (record.completed, record.steps.as_ref().unwrap().made),
+            (4, 3),
+            "{reason}"
+        );
     }
 }
 
@@ -353,7 +395,12 @@ fn what_belongs_to_no_step_that_is_under_way_is_counted_and_ignored() {
     };
     let of = |step: u32, exchange: Exchange, round: u32| {
         move |letter: &Letter| Letter {
-            message: FromClient::Send { round, step, exchange, examples: 4 },
+            message: FromClient::Send {
+                round,
+                step,
+                exchange,
+                examples: 4,
+            },
             ..letter.clone()
         }
     };
@@ -384,7 +431,10 @@ fn what_belongs_to_no_step_that_is_under_way_is_counted_and_ignored() {
     assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3));
     // One who has no part in the steps at all.
     let (mut round, letter) = in_step_1(&[]);
-    round.deliver(Letter { client: 17, ..letter.clone() });
+    round.deliver(Letter {
+        client: 17,
+        ..letter.clone()
+    });
     round.up.push_back(letter);
     round.deliver_all(4);
     assert_eq!(lost(&round.end(4).1), [("not-selected", 1)]);
@@ -424,7 +474,12 @@ fn with_fewer_than_the_quorum_nothing_comes_of_a_step() {
 
 #[test]
 fn a_client_that_is_lost_in_the_middle_of_a_step_costs_the_others_nothing_and_comes_back() {
-    for method in ["split={ method = { kind = 'parallel' }, cut = 2 }", METHODS[3], METHODS[4], METHODS[5]] {
+    for method in [
+        "split={ method = { kind = 'parallel' }, cut = 2 }",
+        METHODS[3],
+        METHODS[4],
+        METHODS[5],
+    ] {
         let (mut round, letter) = in_step_1(&[method, "training.steps=5"]);
         round.deliver(letter);
         let gone = round.fronts.remove(&1).unwrap();
@@ -441,10 +496,27 @@ fn a_client_that_is_lost_in_the_middle_of_a_step_costs_the_others_nothing_and_co
         }
         let enter = gone.enter();
         round.fronts.insert(1, gone);
-        round.engine.handle(round.now, Event::Joined { client: name(1), width: None });
+        round.engine.handle(
+            round.now,
+            Event::Joined {
+                client: name(1),
+                width: None,
+            },
+        );
         round.say(1, enter);
         round.deliver_all(7);
-        assert_eq!(round.offered.len(), 4, "{method}: {:?}", round.told.iter().rev().take(8).map(|(c, m, _)| (c, m)).collect::<Vec<_>>());
+        assert_eq!(
+            round.offered.len(),
+            4,
+            "{method}: {:?}",
+            round
+                .told
+                .iter()
+                .rev()
+                .take(8)
+                .map(|(c, m, _)| (c, m))
+                .collect::<Vec<_>>()
+        );
         let record = round.end(7).1;
         let steps = record.steps.as_ref().unwrap();
         assert_eq!((record.completed, steps.made), (4, 5), "{method}: {steps:?}");
@@ -482,10 +554,18 @@ fn no_label_leaves_a_client_whose_model_has_the_shape_of_a_u_and_no_back_reaches
     for Letter { message, payload, .. } in &round.said {
         match message {
             FromClient::Enter { .. } => assert!(payload.is_empty()),
-            FromClient::Send { exchange: Exchange::Smashed, examples, .. } => {
+            FromClient::Send {
+                exchange: Exchange::Smashed,
+                examples,
+                ..
+            } => {
                 assert_eq!(payload.len(), *examples as usize * 2 * 5 * 5 * 4);
             }
-            FromClient::Send { exchange: Exchange::Head, examples, .. } => {
+            FromClient::Send {
+                exchange: Exchange::Head,
+                examples,
+                ..
+            } => {
                 assert_eq!(payload.len(), *examples as usize * 8 * 4);
             }
             other => panic!("{other:?}"),
@@ -493,8 +573,22 @@ fn no_label_leaves_a_client_whose_model_has_the_shape_of_a_u_and_no_back_reaches
     }
     // And with other labels, what is sent before any gradient has come back is the same.
     let smashed = |round: &Round| {
-        let first = |letter: &&Letter| matches!(letter.message, FromClient::Send { step: 1, exchange: Exchange::Smashed, .. });
-        round.said.iter().filter(first).map(|letter| letter.payload.clone()).collect::<Vec<_>>()
+        let first = |letter: &&Letter| {
+            matches!(
+                letter.message,
+                FromClient::Send {
+                    step: 1,
+                    exchange: Exchange::Smashed,
+                    ..
+                }
+            )
+        };
+        round
+            .said
+            .iter()
+            .filter(first)
+            .map(|letter| letter.payload.clone())
+            .collect::<Vec<_>>()
     };
     let sent = Round::open(&["split={ method = { kind = 'splitfed-v2' }, cut = 2 }"]);
     let mut sent = sent;
@@ -516,10 +610,17 @@ fn no_label_leaves_a_client_whose_model_has_the_shape_of_a_u_and_no_back_reaches
     for entry in &layout.parameters {
         let is_of_client = entry.name.starts_with("1.") || entry.name.starts_with("6.");
         let places = part.coordinates.parameters.ranges();
-        let is_sent = places.iter().any(|range| range.start <= entry.offset && entry.range().end <= range.end);
+        let is_sent = places
+            .iter()
+            .any(|range| range.start <= entry.offset && entry.range().end <= range.end);
         assert_eq!(is_sent, is_of_client, "{}", entry.name);
     }
     // And in its steps: rows of the head's input and of the cut, never as many values as the back has.
-    let back: usize = layout.parameters.iter().filter(|entry| entry.name.starts_with("4.")).map(|entry| entry.size()).sum();
+    let back: usize = layout
+        .parameters
+        .iter()
+        .filter(|entry| entry.name.starts_with("4."))
+        .map(|entry| entry.size())
+        .sum();
     assert!(round.told.iter().all(|(_, _, payload)| payload.len() < 4 * back));
 }

@@ -72,6 +72,12 @@ pub struct RoundRecord {
 pub struct StepsRecord {
     /// In how many steps the back moved.
     pub made: u64,
+    /// How long a step took, on the mean, in seconds, from the first to the last; unknown in a simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// How long it was predicted to take, where the description says what devices can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_seconds: Option<f64>,
     /// How often a client's part of a step was lost, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost: BTreeMap<String, usize>,

@@ -28,7 +28,7 @@ mod width;
 
 pub use calibration::Moments;
 pub use candle_module::CandleModule;
-pub use cuts::{CutEncoding, CutSummary, SplitStep};
+pub use cuts::CutSummary;
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};
 pub use kernels::matrix::matrix_product;

@@ -83,7 +83,11 @@ impl Coordinator {
         };
         let served = runtime.block_on(server.serve(stop, &mut |progress| {
             display.show(&progress);
-            if let Progress::Record { record, units, .. } = progress {
+            if let Progress::Record {
+                record, units, fronts, ..
+            } = progress
+            {
+                results.keep_fronts(fronts);
                 results.count_units(units);
                 if !results.record(record) {
                     unwritable.notify_one();

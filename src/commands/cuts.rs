@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
-use selvedge_models::{CutEncoding, CutSummary, ModelDescription, ModelError, SplitStep, grouped};
+use selvedge_models::{CutSummary, ModelDescription, ModelError, grouped};
+use selvedge_protocols::split::{Devices, StepEncoding, StepTime};
 
 use super::model::BATCH;
 
@@ -85,17 +86,20 @@ impl Cuts {
         };
         row(["", "", "client's", "client's", "client's", "bytes/example", ""], "");
         let time = if step.is_some() { "ms/step" } else { "" };
-        row(["after", "kind", "parameters", "work", "memory", "each way", time], "");
+        row(
+            ["cut", "last layer", "parameters", "work", "memory", "each way", time],
+            "",
+        );
         for cut in &cuts {
             let time = step.map(|step| format!("{:.2}", step.seconds(cut) * 1e3));
             row(
                 [
-                    &cut.place,
-                    cut.kind,
+                    &cut.layers.to_string(),
+                    &format!("{} {}", cut.place, cut.kind),
                     &grouped(cut.front_parameters as u64),
                     &format!("{:.1} %", share_of_work(cut)),
                     &format!("{:.1} MB", cut.front_memory as f64 / 1e6),
-                    &grouped(self.encoding().bytes(cut.values)),
+                    &grouped(self.encoding().bytes(1, cut.values as usize).unwrap_or(usize::MAX) as u64),
                     time.as_deref().unwrap_or_default(),
                 ],
                 if recommended == Some(cut.layers) {
@@ -121,25 +125,27 @@ impl Cuts {
     }
 
     /// What a step's time depends on, when the speeds are given.
-    fn step(&self) -> Option<SplitStep> {
-        let bytes_a_second = |megabits: Option<f64>| megabits.map_or(f64::INFINITY, |megabits| megabits * 1e6 / 8.0);
-        Some(SplitStep {
-            speed: self.speed? * 1e9,
-            server_speed: self.server_speed? * 1e9,
-            uplink: bytes_a_second(self.up),
-            downlink: bytes_a_second(self.down),
-            latency: self.delay / 1e3,
-            batch: self.batch,
-            clients: self.split_clients,
-            encoding: self.encoding(),
+    fn step(&self) -> Option<StepTime> {
+        Some(StepTime {
+            devices: Devices {
+                speed: self.speed?,
+                server_speed: self.server_speed?,
+                up: self.up,
+                down: self.down,
+                delay: self.delay,
+            },
+            batch: self.batch as usize,
+            clients: self.split_clients as usize,
+            smashed: self.encoding(),
+            gradients: self.encoding(),
         })
     }
 
-    fn encoding(&self) -> CutEncoding {
+    fn encoding(&self) -> StepEncoding {
         match self.encoding {
-            Encoding::F32 => CutEncoding::F32,
-            Encoding::Bf16 => CutEncoding::Bf16,
-            Encoding::Int8 => CutEncoding::Int8,
+            Encoding::F32 => StepEncoding::F32,
+            Encoding::Bf16 => StepEncoding::Bf16,
+            Encoding::Int8 => StepEncoding::Int8,
         }
     }
 }

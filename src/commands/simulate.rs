@@ -70,7 +70,11 @@ impl Simulate {
         };
         let (state, outcome) = simulation.run(&mut |progress| {
             display.show(&progress);
-            if let Progress::Record { record, units, .. } = progress {
+            if let Progress::Record {
+                record, units, fronts, ..
+            } = progress
+            {
+                results.keep_fronts(fronts);
                 results.count_units(units);
                 if !results.record(record) {
                     let _ = end.try_send(());

@@ -8,7 +8,12 @@ use crate::federation::{Federation, all_finished, send};
 /// The records without what the clock measured.
 fn timeless(records: &[RoundRecord]) -> Vec<RoundRecord> {
     let mut records = records.to_vec();
-    records.iter_mut().for_each(|record| record.seconds = 0.0);
+    for record in &mut records {
+        record.seconds = 0.0;
+        if let Some(steps) = &mut record.steps {
+            steps.seconds = None;
+        }
+    }
     records
 }
 

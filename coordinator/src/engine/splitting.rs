@@ -32,6 +32,8 @@ pub(super) struct Splitting {
     front: Option<Arc<Part>>,
     fronts: Fronts,
     classes: BTreeMap<ClientName, Vec<u64>>,
+    /// How long a step is predicted to take.
+    predicted: Option<f64>,
 }
 
 /// A part of the model that was trained for several clients at once.
@@ -114,7 +116,9 @@ impl Splitting {
                 Backs::shared(description, round, split, &weights.unwrap_or_default(), of_back)?
             }
         };
+        let predicted = description.predicted_step(steppers.len())?;
         Ok((!steppers.is_empty()).then(|| Self {
+            predicted,
             split: split.clone(),
             steps: Steps::new(description, split, round, steppers, backs, of_fronts, now),
             uncut,
@@ -194,6 +198,8 @@ impl Splitting {
             bytes: (tally.bytes_up, tally.bytes_down),
             record: StepsRecord {
                 made: tally.steps,
+                seconds: tally.seconds_a_step(),
+                predicted_seconds: self.predicted,
                 lost: tally.lost.clone(),
             },
         }

@@ -71,10 +71,22 @@ pub(super) struct Tally {
     pub(super) steps: u64,
     /// How often a client's part of a step was lost, by reason.
     pub(super) lost: BTreeMap<String, usize>,
+    /// When the first step began and the last ended.
+    began: Option<Duration>,
+    ended: Duration,
     /// Payload bytes that clients sent.
     pub(super) bytes_up: u64,
     /// Payload bytes that they were sent.
     pub(super) bytes_down: u64,
+}
+
+impl Tally {
+    /// How long a step took, on the mean.
+    pub(super) fn seconds_a_step(&self) -> Option<f64> {
+        let seconds = self.ended.saturating_sub(self.began?).as_secs_f64();
+        // A clock that stands still measures nothing.
+        (self.steps > 0 && seconds > 0.0).then(|| seconds / self.steps as f64)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,6 +538,8 @@ impl Steps {
 
     /// Opens the next step to which somebody contributes who is there.
     fn open_step(&mut self, now: Duration) {
+        self.tally.began.get_or_insert(now);
+        self.tally.ended = now;
         self.batch.clear();
         self.sent.clear();
         self.out.clear();
@@ -555,7 +569,9 @@ impl Steps {
     /// Those of the step's batch who are still there.
     fn participants(&self) -> BTreeSet<usize> {
         let participants = self.batch.iter().map(|contribution| contribution.at);
-        participants.filter(|index| self.steppers[*index].present && !self.out.contains(index)).collect()
+        participants
+            .filter(|index| self.steppers[*index].present && !self.out.contains(index))
+            .collect()
     }
 
     fn alignment(&self) -> Option<Alignment> {

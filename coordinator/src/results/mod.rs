@@ -5,6 +5,7 @@
 //! | `description.toml` | the run's description, with every default written out |
 //! | `rounds.jsonl` | a [`RoundRecord`] a line, each written when its round is over |
 //! | `model.safetensors` | the final model, each tensor under its layer's name |
+//! | `back.safetensors`, `fronts/CLIENT.safetensors` | instead of the model, where clients keep their fronts: the server's layers, and the layers of each client whose front was evaluated last |
 //! | `summary.json` | the [`Summary`] |
 //! | `units.json` | of a run with sub-models, how often each unit was trained: for each width group the place of its first layer, and a count for each unit |
 //! | `report.html` | all of it for a person, in one page that needs nothing else |
@@ -23,18 +24,26 @@ use std::{
 };
 
 use selvedge_data::Holdings;
-use selvedge_models::{Layout, ModelError};
-use selvedge_protocols::{Description, ServerState};
+use selvedge_models::{Layout, ModelError, SubModel};
+use selvedge_protocols::{
+    Description, ServerState,
+    split::{Cut, Pieces},
+};
 
 use self::{
     replace::replace,
     report::{LabelHistogram, Report},
 };
-use crate::{Outcome, RoundRecord, engine::UnitCounts};
+use crate::{
+    Outcome, RoundRecord,
+    engine::{Fronts, UnitCounts},
+};
 
 const DESCRIPTION: &str = "description.toml";
 const ROUNDS: &str = "rounds.jsonl";
 const MODEL: &str = "model.safetensors";
+const BACK: &str = "back.safetensors";
+const FRONTS: &str = "fronts";
 const SUMMARY: &str = "summary.json";
 const UNITS: &str = "units.json";
 const REPORT: &str = "report.html";
@@ -47,6 +56,7 @@ pub struct Results {
     rounds: File,
     records: Vec<RoundRecord>,
     units: UnitCounts,
+    fronts: Fronts,
     /// Why a round could not be recorded.
     failed: Option<ResultsError>,
 }
@@ -98,7 +108,7 @@ impl Results {
     /// When a file of a run is there already, or the folder cannot be written.
     pub fn create(folder: &Path, description: &Description) -> Result<Self, ResultsError> {
         let occupied = || ResultsError::Occupied { folder: folder.into() };
-        let files = [DESCRIPTION, ROUNDS, MODEL, SUMMARY, UNITS, REPORT];
+        let files = [DESCRIPTION, ROUNDS, MODEL, BACK, FRONTS, SUMMARY, UNITS, REPORT];
         if files.iter().any(|name| is_taken(&folder.join(name))) {
             return Err(occupied());
         }
@@ -116,6 +126,7 @@ impl Results {
             rounds,
             records: Vec::new(),
             units: UnitCounts::default(),
+            fronts: Fronts::new(),
             failed: None,
         };
         results.write(DESCRIPTION, &description.to_toml())?;
@@ -160,6 +171,46 @@ impl Results {
         }
     }
 
+    /// Takes note of the fronts that clients keep, as they are by now.
+    pub fn keep_fronts(&mut self, fronts: &Fronts) {
+        if !fronts.is_empty() {
+            self.fronts.clone_from(fronts);
+        }
+    }
+
+    /// Writes the model; where clients keep their fronts, the back and the fronts that were evaluated last.
+    fn save(&self, layout: &Layout, state: &ServerState) -> Result<(), ResultsError> {
+        let failed = |error: ModelError| ResultsError::Model(Box::new(error));
+        let Some(split) = self
+            .description
+            .split
+            .as_ref()
+            .filter(|split| split.method.keeps_fronts())
+        else {
+            return state.weights.save(layout, &self.folder.join(MODEL)).map_err(failed);
+        };
+        // The back begins where the first of the models is cut.
+        let front = split.fronts().first().copied().unwrap_or(1);
+        let cut = Cut {
+            front,
+            head: split.head(),
+        };
+        let pieces = Pieces::of(&self.description.model, cut).map_err(failed)?;
+        let back = pieces.of_server(&SubModel::whole(layout)).extract(&state.weights);
+        let layout = pieces.back.layout().map_err(failed)?;
+        back.save(&layout, &self.folder.join(BACK)).map_err(failed)?;
+        let folder = self.folder.join(FRONTS);
+        fs::create_dir_all(&folder).map_err(ResultsError::unwritable(&folder))?;
+        for (client, (part, front)) in &self.fronts {
+            if let Some(pieces) = &part.pieces {
+                let layout = pieces.client_layout().map_err(failed)?;
+                let path = folder.join(format!("{client}.safetensors"));
+                front.save(&layout, &path).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
     fn append(&mut self, record: &RoundRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
@@ -195,9 +246,8 @@ impl Results {
             histogram: holdings.and_then(LabelHistogram::new),
             units,
         };
-        let model = state.weights.save(layout, &self.folder.join(MODEL));
         let written = [
-            model.map_err(|error| Box::new(error).into()),
+            self.save(layout, state),
             self.write(SUMMARY, &(json + "\n")),
             units.map_or(Ok(()), |(units, layout)| {
                 self.write(UNITS, &units_by_layer(units, layout))

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rand::{Rng, seq::SliceRandom};
-use selvedge_models::ModelDescription;
+use selvedge_models::{ModelDescription, ModelError};
 use serde::{Deserialize, Serialize};
 
 use super::{Description, Problem};
@@ -11,7 +11,9 @@ use crate::{
     ClientName, Purpose,
     algorithms::AlgorithmDescription,
     plan::Width,
-    split::{Cut, Pieces, SplitMethodDescription, StepEncoding, alignment::Towards, batches::BatchSizes},
+    split::{
+        Cut, Devices, Pieces, SplitMethodDescription, StepEncoding, StepTime, alignment::Towards, batches::BatchSizes,
+    },
 };
 
 /// `[split]`: clients train the front of the model, the coordinator the back.
@@ -35,6 +37,9 @@ pub struct Split {
     /// How cut gradients travel. Default `f32`.
     #[serde(default)]
     pub gradients: StepEncoding,
+    /// What clients, server and links can do, from which the time of a step is predicted. Default: nothing is predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
     /// Who says how many examples a client contributes to a step. Default `local`.
     #[serde(default)]
     pub batches: BatchSizes,
@@ -160,6 +165,9 @@ impl Split {
                 }
             }
         }
+        if let Some((key, message)) = self.devices.as_ref().and_then(Devices::problem) {
+            refuse(&format!("devices.{key}"), message);
+        }
         let quorum = self.step_quorum;
         if !(quorum > 0.0 && quorum <= 1.0) {
             refuse("step_quorum", format!("{quorum} is not in (0, 1]"));
@@ -279,6 +287,29 @@ impl Description {
     pub fn fronts_travel(&self, round: u32) -> bool {
         let keeps = self.split.as_ref().is_some_and(|split| split.method.keeps_fronts());
         !keeps || self.is_evaluated(round)
+    }
+
+    /// The predicted seconds of a step of `clients` clients, where the description says what they can do: of several cuts
+    /// that of the slowest.
+    ///
+    /// # Errors
+    /// When the model is not in order.
+    pub fn predicted_step(&self, clients: usize) -> Result<Option<f64>, ModelError> {
+        let Some((split, devices)) = self.split.as_ref().and_then(|split| Some((split, split.devices?))) else {
+            return Ok(None);
+        };
+        let batch = self.training.batch_size;
+        let time = StepTime {
+            devices,
+            batch,
+            clients,
+            smashed: split.smashed,
+            gradients: split.gradients,
+        };
+        let fronts = split.fronts();
+        let cuts = self.model.cuts(batch as u64)?;
+        let used = cuts.iter().filter(|cut| fronts.contains(&(cut.layers as u32)));
+        Ok(used.map(|cut| time.seconds(cut)).reduce(f64::max))
     }
 
     /// The most bytes of a payload in the steps of this run, either way.

@@ -10,6 +10,7 @@ pub mod message;
 pub mod method;
 pub mod methods;
 pub mod pieces;
+pub mod prediction;
 pub mod targets;
 
 pub use alignment::Alignment;
@@ -19,3 +20,4 @@ pub use message::{Exchange, FromClient, FromServer};
 pub use method::SplitMethod;
 pub use methods::SplitMethodDescription;
 pub use pieces::{Cut, Pieces};
+pub use prediction::{Devices, StepTime};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use selvedge_models::{ModelDescription, ModelError, SubModel, Weights};
+use selvedge_models::{Entry, Layout, ModelDescription, ModelError, SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 /// Where a client's model is cut.
@@ -98,6 +98,29 @@ impl Pieces {
     /// How many parameters, and how many buffers, the front has.
     pub fn front_size(&self) -> (usize, usize) {
         (self.parameters[0], self.buffers[0])
+    }
+
+    /// Where the client's values lie: the front's, then the head's.
+    ///
+    /// # Errors
+    /// None for pieces that were made.
+    pub fn client_layout(&self) -> Result<Layout, ModelError> {
+        let mut layout = self.front.layout()?;
+        let (parameters, buffers) = (layout.parameter_count(), layout.buffer_count());
+        if let Some(head) = &self.head {
+            let head = head.layout()?;
+            let behind = |entries: Vec<Entry>, start: usize| {
+                entries.into_iter().map(move |entry| Entry {
+                    offset: entry.offset + start,
+                    ..entry
+                })
+            };
+            layout.parameters.extend(behind(head.parameters, parameters));
+            layout.buffers.extend(behind(head.buffers, buffers));
+        }
+        // Units of a piece are fixed at the cut: there are no groups to speak of.
+        layout.groups.clear();
+        Ok(layout)
     }
 
     /// How many values the client has, running statistics with them.

@@ -4,6 +4,7 @@ mod chart;
 mod figures;
 mod label_histogram;
 mod rounds_table;
+mod split;
 mod sub_models;
 
 pub(super) use label_histogram::LabelHistogram;
@@ -63,6 +64,13 @@ impl Report<'_> {
                                 (sub_models::charts(self.records))
                                 (sub_models::table(self.records))
                                 (sub_models::histogram(units, layout))
+                            }
+                        }
+                        @if self.description.split.is_some() {
+                            section {
+                                h2 { "Split learning" }
+                                (split::charts(self.records))
+                                (split::table(self.records))
                             }
                         }
                         @if let Some(histogram) = &self.histogram {

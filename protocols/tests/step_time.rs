@@ -1,0 +1,132 @@
+//! How long a step of split learning is predicted to take, and which cut is recommended.
+#![allow(clippy::unwrap_used)]
+
+use selvedge_models::{CutSummary, ModelDescription, Preset, STEP};
+use selvedge_protocols::split::{Devices, StepEncoding, StepTime};
+
+/// A slow client, a server a hundred times as fast, and links between them without limit.
+const WITHOUT_LINKS: StepTime = StepTime {
+    devices: Devices {
+        speed: 1.0,
+        server_speed: 100.0,
+        up: None,
+        down: None,
+        delay: 0.0,
+    },
+    batch: 10,
+    clients: 1,
+    smashed: StepEncoding::F32,
+    gradients: StepEncoding::F32,
+};
+
+fn cuts(preset: Preset) -> Vec<CutSummary> {
+    preset.describe(&[1, 28, 28], 10).cuts(10).unwrap()
+}
+
+/// How many layers the recommended cut leaves to the client when links carry so many megabits a second each way.
+fn recommended(cuts: &[CutSummary], link: Option<f64>) -> usize {
+    let devices = Devices {
+        up: link,
+        down: link,
+        ..WITHOUT_LINKS.devices
+    };
+    let step = StepTime {
+        devices,
+        ..WITHOUT_LINKS
+    };
+    step.recommended(cuts).unwrap().layers
+}
+
+#[test]
+fn a_step_takes_the_sum_of_its_terms() {
+    let cut = CutSummary {
+        layers: 1,
+        place: "0".into(),
+        kind: "dense",
+        front_parameters: 1,
+        back_parameters: 1,
+        front_operations: 1_000_000,
+        back_operations: 8_000_000,
+        front_memory: 0,
+        values: 100_000,
+    };
+    let step = StepTime {
+        devices: Devices {
+            speed: 0.01,
+            server_speed: 1.0,
+            up: Some(8.0),
+            down: Some(32.0),
+            delay: 500.0,
+        },
+        batch: 2,
+        clients: 5,
+        smashed: StepEncoding::F32,
+        gradients: StepEncoding::F32,
+    };
+    let (client, up, server, down) = (STEP * 0.2, 0.8, STEP * 0.08, 0.2);
+    let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-9, "{one} is not {other}");
+    near(step.seconds(&cut), client + up + server + down + 1.0);
+    let narrow = StepTime {
+        smashed: StepEncoding::Bf16,
+        gradients: StepEncoding::Int8,
+        ..step
+    };
+    near(narrow.seconds(&cut), client + up / 2.0 + server + 0.050004 + 1.0);
+}
+
+#[test]
+fn slower_links_move_the_cut_to_where_less_crosses() {
+    let cuts = cuts(Preset::McmahanCnn);
+    // Without limits the client does as little as it can.
+    assert_eq!(recommended(&cuts, None), 1);
+    // The ReLU after the dense layer gives as many values, for more work.
+    assert_eq!(recommended(&cuts, Some(0.8)), 8);
+    let mut crossing = u64::MAX;
+    for link in [1e7, 8e3, 8e2, 240.0, 80.0, 8.0, 0.8, 0.08] {
+        let values = cuts[recommended(&cuts, Some(link)) - 1].values;
+        assert!(values <= crossing, "{values} values cross at {link} Mbit/s");
+        crossing = values;
+    }
+}
+
+#[test]
+fn a_busy_server_leaves_more_to_the_clients() {
+    let cuts = cuts(Preset::McmahanCnn);
+    let step = StepTime {
+        clients: 1_000,
+        ..WITHOUT_LINKS
+    };
+    assert_eq!(step.recommended(&cuts).unwrap().layers, 9);
+}
+
+#[test]
+fn a_front_that_learns_nothing_is_recommended_only_for_want_of_another() {
+    let mlp = cuts(Preset::Mlp);
+    assert_eq!(mlp[0].front_parameters, 0);
+    let seconds = |cut: &CutSummary| WITHOUT_LINKS.seconds(cut);
+    assert!(seconds(&mlp[0]) < seconds(&mlp[1]));
+    assert_eq!(recommended(&mlp, None), 2);
+    assert_eq!(recommended(&cuts(Preset::LogisticRegression), None), 1);
+}
+
+#[test]
+fn of_equal_cuts_the_one_with_fewer_front_layers_is_recommended() {
+    let description: ModelDescription = toml::from_str(
+        "input = [2, 3, 3]
+        layers = [
+            { kind = 'conv2d', channels = 1, kernel = 3 },
+            { kind = 'flatten' },
+            { kind = 'dense', units = 2 },
+        ]",
+    )
+    .unwrap();
+    let cuts = description.cuts(1).unwrap();
+    let seconds = |cut: &CutSummary| WITHOUT_LINKS.seconds(cut);
+    assert_eq!(seconds(&cuts[0]), seconds(&cuts[1]));
+    assert_eq!(recommended(&cuts, None), 1);
+}
+
+#[test]
+fn without_cuts_none_is_recommended() {
+    assert_eq!(WITHOUT_LINKS.recommended(&[]), None);
+}
