@@ -249,6 +249,8 @@ impl Round {
     }
 }
 
+type Alteration = Box<dyn Fn(&Letter) -> Letter>;
+
 /// A letter with another payload.
 fn altered(letter: &Letter, payload: Vec<u8>) -> Letter {
     Letter {
@@ -355,7 +357,7 @@ fn what_cannot_be_of_a_step_is_counted_and_the_step_goes_on_without_the_client()
             }
         }
     };
-    let cases: [(&str, Box<dyn Fn(&Letter) -> Letter>); 7] = [
+    let cases: [(&str, Alteration); 7] = [
         ("not-finite", Box::new(not_finite)),
         ("wrong-size", Box::new(too_long)),
         ("wrong-size", Box::new(too_short)),
