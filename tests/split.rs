@@ -38,6 +38,9 @@ const DESCRIPTION: &str = r#"
     optimiser = { kind = "sgd", learning_rate = 0.1, momentum = 0.5 }
 "#;
 
+/// For methods that run the back on a batch more than once: there is no dropout in it.
+const WITHOUT_DROPOUT: &str = "model={ preset = 'lenet-5' }";
+
 const METHODS: [&str; 6] = [
     "{ kind = 'sequential' }",
     "{ kind = 'splitfed-v1' }",
@@ -205,8 +208,17 @@ fn splitfed_v1_is_fedavg_bit_for_bit_wherever_each_client_s_model_is_cut() {
 
 #[test]
 fn a_whole_model_a_sub_model_and_a_front_sit_in_one_round() {
-    let widths = "sub_models={ plan = { kind = 'rolling' }, \
-                  capacities = [{ width = 0.5, share = 0.5 }, { width = 1.0, share = 0.5 }] }";
+    for scaler in [false, true] {
+        three_kinds(scaler);
+    }
+}
+
+fn three_kinds(scaler: bool) {
+    let widths = format!(
+        "sub_models={{ plan = {{ kind = 'rolling' }}, scaler = {scaler}, \
+         capacities = [{{ width = 0.5, share = 0.5 }}, {{ width = 1.0, share = 0.5 }}] }}"
+    );
+    let widths = widths.as_str();
     let without = simulate(&description(&["clients=8", widths]), 2);
     // Cuts and widths are dealt apart, so that all four kinds are there: cut or not, thinned or not.
     let cut = "cut = [{ after = 3, share = 0.5 }, { share = 0.5 }]";
@@ -263,7 +275,13 @@ fn two_unequal_cuts_in_one_federation_give_the_same_back() {
 fn every_method_gives_the_same_with_1_2_and_4_workers() {
     for method in METHODS {
         for rest in ["cut = 4", "cut = 4, smashed = 'int8', gradients = 'bf16'"] {
-            let description = description(&[&split(method, rest)]);
+            let split = split(method, rest);
+            let set = [WITHOUT_DROPOUT, &split];
+            let description = description(if method.contains("aggregation") {
+                &set
+            } else {
+                &set[1..]
+            });
             let one = simulate(&description, 1);
             for workers in [2, 4] {
                 let other = simulate(&description, workers);
@@ -279,6 +297,7 @@ fn every_method_gives_the_same_with_1_2_and_4_workers() {
 fn alignment_with_lambda_0_and_aggregation_of_nothing_are_parallel_split_learning_bit_for_bit() {
     let plain = simulate(&description(&[&split("{ kind = 'parallel' }", "cut = 4")]), 2);
     for method in [
+        "{ kind = 'gapsl', lambda = 0.0, placement = 'both' }",
         "{ kind = 'parallel', last_layer_aggregation = 0.0 }",
         "{ kind = 'gapsl', lambda = 0.0 }",
         "{ kind = 'gapsl', lambda = 0.0, towards = { kind = 'regulariser' } }",
@@ -306,7 +325,12 @@ fn every_selector_placement_and_way_of_turning_trains() {
         "placement = 'both'",
     ] {
         let method = format!("{{ kind = 'gapsl', lambda = 1.0, {setting} }}");
-        let aligned = simulate(&description(&[&split(&method, "cut = 4")]), 2);
+        let split = split(&method, "cut = 4");
+        let set = [WITHOUT_DROPOUT, &split];
+        let aligned = simulate(
+            &description(if method.contains("placement") { &set } else { &set[1..] }),
+            2,
+        );
         let record = &aligned.records[1];
         assert_eq!(
             (record.completed, record.steps.as_ref().unwrap().made),
@@ -315,6 +339,7 @@ fn every_selector_placement_and_way_of_turning_trains() {
         );
         assert!(record.steps.as_ref().unwrap().lost.is_empty());
         assert!(aligned.model(0) != plain.model(0), "{setting}");
+        assert!(aligned.state.is_finite());
     }
 }
 
@@ -358,4 +383,24 @@ fn stitched_models_are_evaluated_with_their_own_classes_in_mind() {
     }
     // Fronts go to the server only to be evaluated.
     assert!(record.bytes_up > ran.records[0].bytes_up && record.bytes_down < ran.records[0].bytes_down);
+}
+
+#[test]
+fn fronts_and_whole_models_in_any_order_wait_for_no_window() {
+    // Updates so large that only a few may wait, among clients that are cut or not, in whatever order.
+    let set = [
+        "model={ input = [1, 28, 28], layers = [{ kind = 'flatten' }, { kind = 'dense', units = 2700 }, { kind = 'relu' }, \
+         { kind = 'dense', units = 10 }] }",
+        "clients=14",
+        "rounds=3",
+        "training.steps=1",
+        "partition={ kind = 'iid' }",
+    ];
+    let cut = "cut = [{ after = 2, share = 0.5 }, { share = 0.5 }]";
+    let mixed = simulate(
+        &description(&[&set[..], &[&split("{ kind = 'splitfed-v1' }", cut)]].concat()),
+        2,
+    );
+    let whole = simulate(&description(&set), 2);
+    assert!(mixed.state == whole.state);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Mode, ModelError, Network, Optimiser, Weights};
+use selvedge_models::{Mode, ModelError, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Part, Purpose, Trained, Update, Vectors,
     description::Split,
@@ -118,9 +118,13 @@ impl Front {
         })
     }
 
-    /// Whether what a client keeps under this name is of its front, and as long as that.
-    pub(crate) fn keeps(name: &str) -> bool {
-        [KEPT, KEPT_BUFFERS].contains(&name)
+    /// How long what a client keeps under this name is, if it is of its front.
+    pub(crate) fn length(name: &str, front: &SubModel) -> Option<usize> {
+        match name {
+            KEPT => Some(front.parameters.count()),
+            KEPT_BUFFERS => Some(front.buffers.count()),
+            _ => None,
+        }
     }
 
     /// Whether there is a front among what a client keeps, so that it needs none to be broadcast.
@@ -157,28 +161,27 @@ impl Front {
     pub fn hear(&mut self, examples: Examples<'_>, message: FromServer, payload: &[u8]) -> Result<Said, LocalError> {
         match message {
             FromServer::Go { round, step, sizes } if round == self.round => {
-                if !sizes.is_empty() {
+                if let Some(sizes) = sizes.filter(|_| self.taken == 0) {
                     self.batches.follow(sizes.len());
                     self.sizes = Some(sizes);
                 }
-                if !payload.is_empty() {
+                // One that has begun goes on with its own.
+                if !payload.is_empty() && self.taken == 0 {
                     self.take_over(payload)?;
                 }
-                self.abandon_probe();
-                self.begin(step, examples)
+                self.resume(step, examples)
             }
-            FromServer::Skipped { round, step } if round == self.round => {
-                self.abandon_probe();
-                self.begin(step, examples)
-            }
+            FromServer::Skipped { round, step } if round == self.round => self.resume(step, examples),
             FromServer::Answer { round, step, exchange } if (round, step) == (self.round, self.taken) => match exchange
             {
                 Exchange::Smashed if self.head.is_some() => self.run_head(examples, payload),
                 Exchange::Smashed | Exchange::Head => self.differentiate(payload, examples),
                 Exchange::Sketch => self.lead(payload),
                 Exchange::Gradient => {
-                    let length = self.pieces.front_size().0;
-                    self.leader = Some(read_f32(payload, length).ok_or_else(misunderstood)?);
+                    if !payload.is_empty() {
+                        let length = self.pieces.front_size().0;
+                        self.leader = Some(read_f32(payload, length).ok_or_else(misunderstood)?);
+                    }
                     self.turn(examples)
                 }
                 Exchange::Probe => self.regularise(payload, examples),
@@ -207,6 +210,15 @@ impl Front {
             piece.network.load(&head)?;
         }
         Ok(())
+    }
+
+    /// Goes on with a step. What the client has already sent for it may not have come through.
+    fn resume(&mut self, step: u32, examples: Examples<'_>) -> Result<Said, LocalError> {
+        self.abandon_probe();
+        match step == self.taken && !self.batch.is_empty() {
+            true => self.smash(Exchange::Smashed, examples),
+            false => self.begin(step, examples),
+        }
     }
 
     /// Begins a step, or the first after it to which this client contributes. A batch belongs to its step: those of steps
@@ -398,11 +410,7 @@ impl Front {
         let weights = Weights::join(&front, &head);
         let mut kept = Vectors::new();
         let description = &self.description;
-        if description
-            .split
-            .as_ref()
-            .is_some_and(|split| split.method.keeps_fronts())
-        {
+        if description.keeps_fronts() {
             kept.insert(KEPT.into(), weights.parameters.clone());
             if !weights.buffers.is_empty() {
                 kept.insert(KEPT_BUFFERS.into(), weights.buffers.clone());

@@ -11,7 +11,10 @@ use std::{
 };
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use selvedge_models::SubModel;
 use selvedge_protocols::{ClientName, Vectors};
+
+use crate::Front;
 
 /// The key of a file's metadata that holds the round.
 const ROUND: &str = "round";
@@ -59,11 +62,18 @@ struct Files {
 
 impl Kept {
     /// What `client` keeps in the run `run`: nothing yet, or what the files in `folder` hold. Every vector is `length`
-    /// long, but for a front's.
+    /// long, but for those of a `front`, which have lengths of their own.
     ///
     /// # Errors
     /// When a file in the folder cannot be read or is damaged.
-    pub fn open(folder: Option<&Path>, run: &str, client: &ClientName, length: usize) -> Result<Self, KeptError> {
+    pub fn open(
+        folder: Option<&Path>,
+        run: &str,
+        client: &ClientName,
+        length: usize,
+        front: Option<&SubModel>,
+    ) -> Result<Self, KeptError> {
+        let length = |name: &str| front.and_then(|front| Front::length(name, front)).unwrap_or(length);
         let mut opened = Self {
             files: None,
             kept: (0, Vectors::new()),
@@ -78,8 +88,8 @@ impl Kept {
                 proposed: path("proposed"),
             };
             remove_others(folder, client, &files)?;
-            opened.kept = read(&files.kept, length)?.unwrap_or_default();
-            opened.proposed = read(&files.proposed, length)?;
+            opened.kept = read(&files.kept, &length)?.unwrap_or_default();
+            opened.proposed = read(&files.proposed, &length)?;
             opened.files = Some(files);
         }
         Ok(opened)
@@ -160,7 +170,7 @@ fn remove_others(folder: &Path, client: &ClientName, files: &Files) -> Result<()
     Ok(())
 }
 
-fn read(path: &Path, length: usize) -> Result<Option<(u32, Vectors)>, KeptError> {
+fn read(path: &Path, length: &impl Fn(&str) -> usize) -> Result<Option<(u32, Vectors)>, KeptError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -172,7 +182,7 @@ fn read(path: &Path, length: usize) -> Result<Option<(u32, Vectors)>, KeptError>
     })
 }
 
-fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
+fn decode(bytes: &[u8], length: impl Fn(&str) -> usize) -> Result<(u32, Vectors), String> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let round = metadata
         .metadata()
@@ -181,8 +191,8 @@ fn decode(bytes: &[u8], length: usize) -> Result<(u32, Vectors), String> {
     let round = round.ok_or("it does not say of which round it is")?;
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let vectors = tensors.iter().map(|(name, tensor)| {
-        let is_front = crate::Front::keeps(name) && tensor.shape().len() == 1;
-        if tensor.dtype() != Dtype::F32 || !(is_front || tensor.shape() == [length]) {
+        let length = length(name);
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
             return Err(format!("{name} is {dtype:?} of {shape:?}, not {length} × F32"));
         }
@@ -252,7 +262,7 @@ mod tests {
 
     fn open(folder: &Path, run: &str) -> Kept {
         let client = ClientName::numbered(1);
-        Kept::open(Some(folder), run, &client, 2).unwrap()
+        Kept::open(Some(folder), run, &client, 2, None).unwrap()
     }
 
     #[test]
@@ -280,7 +290,7 @@ mod tests {
         kept.propose(1, vectors(1.0)).unwrap();
         kept.accept(1).unwrap();
         kept.propose(2, vectors(1.0)).unwrap();
-        let other = Kept::open(Some(folder.path()), "another", &ClientName::numbered(10), 2).unwrap();
+        let other = Kept::open(Some(folder.path()), "another", &ClientName::numbered(10), 2, None).unwrap();
         assert_eq!(*other.vectors(), Vectors::new());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         // A run of the same client: the one before is over.
@@ -302,12 +312,12 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for cut in [0, 7, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();
-            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2);
+            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2, None);
             let error = error.unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
         fs::write(&path, &whole).unwrap();
-        let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 3);
+        let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 3, None);
         assert!(matches!(longer, Err(KeptError::Damaged { .. })));
     }
 }

@@ -86,7 +86,9 @@ impl Parts {
     pub fn ranked(&self, card: &Card, ranking: Option<&Ranking>) -> Result<Arc<Part>, ModelError> {
         let part = self.uncut(card, ranking)?;
         match card.cut {
-            Some(cut) => part.cut(cut).map(Arc::new),
+            Some(cut) => part
+                .cut(thinned_cut(&self.description.model, &part.model, cut))
+                .map(Arc::new),
             None => Ok(part),
         }
     }
@@ -159,6 +161,37 @@ fn travelling(description: &Description, coordinates: SubModel) -> SubModel {
         false => coordinates,
     }
 }
+
+/// The same cut of a model and of what it is when it is thinned: thinning can put scalers between the layers.
+fn thinned_cut(model: &ModelDescription, thinned: &ModelDescription, cut: Cut) -> Cut {
+    // After how many layers of the thinned model so many of the model's own have come, with the scalers that follow them.
+    let after = |layers: usize| {
+        let mut thinned = thinned.layers.iter();
+        let mut own = model.layers.iter().take(layers).peekable();
+        let mut last = 0;
+        for (at, layer) in thinned.by_ref().enumerate() {
+            match own.peek() {
+                Some(next) if next.kind() == layer.kind() => drop(own.next()),
+                None if layer.kind() != SCALER => return last,
+                _ => {}
+            }
+            last = at + 1;
+        }
+        last
+    };
+    let own_head = model.layers.len() - (cut.head as usize).min(model.layers.len());
+    Cut {
+        front: after(cut.front as usize) as u32,
+        head: if cut.head == 0 {
+            0
+        } else {
+            (thinned.layers.len() - after(own_head)) as u32
+        },
+    }
+}
+
+/// The kind of the layers that thinning puts in.
+const SCALER: &str = "scaler";
 
 impl Part {
     /// What a client has of this part when it is cut.

@@ -68,6 +68,19 @@ pub struct Card {
     pub cut: Option<Cut>,
 }
 
+impl Card {
+    /// The card of a sub-model that is not cut.
+    pub fn new(seed: u64, version: u32, width: Width, blocks: Vec<u32>) -> Self {
+        Self {
+            seed,
+            version,
+            width,
+            blocks,
+            cut: None,
+        }
+    }
+}
+
 /// A client of a round's cohort, and how much of the model it can train.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seat {
@@ -89,13 +102,7 @@ pub trait Plan: Send + Sync {
 
     /// A sub-model of this width that stands for all of them when the model is evaluated after a round.
     fn specimen(&self, seed: u64, round: u32, width: Width) -> Card {
-        Card {
-            seed,
-            version: round,
-            width,
-            blocks: vec![0],
-            cut: None,
-        }
+        Card::new(seed, round, width, vec![0])
     }
 
     /// Of a plan that divides the model in advance, the number of blocks: widths are whole numbers of them.

@@ -40,7 +40,14 @@ impl Stage {
     }
 
     fn back(&self, fronts: &[u32]) -> Back {
-        let pieces = Pieces::of(&self.model, Cut { front: fronts[0], head: 0 }).unwrap();
+        let pieces = Pieces::of(
+            &self.model,
+            Cut {
+                front: fronts[0],
+                head: 0,
+            },
+        )
+        .unwrap();
         let own = pieces.of_server(&SubModel::whole(&self.model.layout().unwrap()));
         let fronts: BTreeSet<u32> = fronts.iter().copied().collect();
         let mut back = Back::new(&self.model, &fronts, 0, &OptimiserDescription::sgd(0.5)).unwrap();
@@ -58,19 +65,32 @@ impl Stage {
     }
 
     /// A step of these clients: the cut gradients.
-    fn step(&self, back: &mut Back, clients: &[(Arrival, Vec<u32>)], how: impl Fn(&mut Back, &[Option<Tensor>]) -> Vec<Tensor>) -> Vec<Vec<f32>> {
+    fn step(
+        &self,
+        back: &mut Back,
+        clients: &[(Arrival, Vec<u32>)],
+        how: impl Fn(&mut Back, &[Option<Tensor>]) -> Vec<Tensor>,
+    ) -> Vec<Vec<f32>> {
         let arrivals = clients.iter().map(|(arrival, _)| arrival.clone()).collect();
         let outputs = back.forward(arrivals, 1, self.random.clone()).unwrap();
         let gradients: Vec<_> = outputs
             .iter()
             .zip(clients)
             .map(|(outputs, (_, classes))| {
-                Some(Loss::CrossEntropy.evaluate(outputs, Targets::Classes(classes)).unwrap().gradient)
+                Some(
+                    Loss::CrossEntropy
+                        .evaluate(outputs, Targets::Classes(classes))
+                        .unwrap()
+                        .gradient,
+                )
             })
             .collect();
         let returned = how(back, &gradients);
         back.update();
-        returned.iter().map(|tensor| tensor.flatten_all().unwrap().to_vec1().unwrap()).collect()
+        returned
+            .iter()
+            .map(|tensor| tensor.flatten_all().unwrap().to_vec1().unwrap())
+            .collect()
     }
 }
 
@@ -146,7 +166,12 @@ fn cuts_at_two_places_train_each_layer_with_those_who_go_through_it() {
     stage.step(&mut alone, &clients[1..], plain);
     let moved = |back: &Back| -> Vec<f32> {
         let after = back.weights().parameters;
-        after.iter().zip(&before.parameters).map(|(after, before)| after - before).take(5 * 7 + 7).collect()
+        after
+            .iter()
+            .zip(&before.parameters)
+            .map(|(after, before)| after - before)
+            .take(5 * 7 + 7)
+            .collect()
     };
     let half: Vec<f32> = moved(&alone).iter().map(|moved| moved / 2.0).collect();
     near(&moved(&both), &half);
@@ -161,10 +186,14 @@ fn aggregated_at_the_last_layer_clients_that_are_one_get_what_they_get_without()
     let expected = stage.step(&mut plainly, &clients, plain);
     for aggregated in [1, 4, 6] {
         let mut back = stage.back(&[2]);
-        let how = |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aggregated(gradients, aggregated).unwrap();
+        let how =
+            |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aggregated(gradients, aggregated).unwrap();
         let returned = stage.step(&mut back, &clients, how);
         near(&back.weights().parameters, &plainly.weights().parameters);
-        returned.iter().zip(&expected).for_each(|(returned, expected)| near(returned, expected));
+        returned
+            .iter()
+            .zip(&expected)
+            .for_each(|(returned, expected)| near(returned, expected));
     }
 }
 
@@ -206,13 +235,22 @@ fn aligning_the_back_with_lambda_0_moves_it_as_without_and_otherwise_towards_the
     let expected = stage.step(&mut plainly, &clients, plain);
     let (back, returned) = aligned(0.0);
     near(&back.weights().parameters, &plainly.weights().parameters);
-    returned.iter().zip(&expected).for_each(|(returned, expected)| near(returned, expected));
+    returned
+        .iter()
+        .zip(&expected)
+        .for_each(|(returned, expected)| near(returned, expected));
     let before = stage.back(&[2]).weights().parameters;
     let along = |back: &Back| -> f64 {
         let leader = back.leader.direction().unwrap();
         let after = back.weights().parameters;
-        let moved = before.iter().zip(&after).map(|(before, after)| f64::from(before - after));
-        moved.zip(leader).map(|(moved, leader)| moved * f64::from(*leader)).sum()
+        let moved = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| f64::from(before - after));
+        moved
+            .zip(leader)
+            .map(|(moved, leader)| moved * f64::from(*leader))
+            .sum()
     };
     let (turned, _) = aligned(1.0);
     assert!(along(&turned) > along(&back));

@@ -3,14 +3,15 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_client::{Front, Said};
-use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, Trial};
+use selvedge_coordinator::{Action, Engine, Event, GlobalModel, Observer, Outcome, Progress, Trial};
 use selvedge_protocols::{
-    ClientName, LocalError, Rejection, ServerState, Vectors,
+    Card, ClientName, LocalError, Rejection, ServerState, Vectors,
     evaluation::{TEST_CHUNK, Tested},
     message::Task,
     sections::packed_bytes,
@@ -62,7 +63,9 @@ pub(crate) struct Driver<'a> {
     tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
     /// Clients whose models are cut, between two of their steps.
     fronts: BTreeMap<ClientName, Box<Front>>,
-    /// What they have been told meanwhile. They wait for no window: a step needs all of them.
+    /// Those who are to begin, and what the others have been told meanwhile. They wait for no window: a step needs all of
+    /// them.
+    entering: VecDeque<Job>,
     steps: VecDeque<(ClientName, FromServer, Vec<u8>)>,
     asked: usize,
     answered: usize,
@@ -91,6 +94,7 @@ impl<'a> Driver<'a> {
             kept: BTreeMap::new(),
             tested: BTreeMap::new(),
             fronts: BTreeMap::new(),
+            entering: VecDeque::new(),
             steps: VecDeque::new(),
             asked: 0,
             answered: 0,
@@ -139,14 +143,10 @@ impl<'a> Driver<'a> {
                 model,
             } => {
                 self.asked += 1;
+                if task == Task::Train && card.cut.is_some() {
+                    return self.enter(client, round, card, model);
+                }
                 self.push(match task {
-                    Task::Train if card.cut.is_some() => Job::Enter {
-                        client,
-                        round,
-                        card,
-                        model,
-                        kept: Vectors::new(),
-                    },
                     Task::Train => Job::Train {
                         client,
                         round,
@@ -229,6 +229,7 @@ impl<'a> Driver<'a> {
                 (self.asked, self.answered) = (0, 0);
                 self.tested.clear();
                 self.fronts.clear();
+                self.entering.clear();
                 self.steps.clear();
                 record.seconds = self.round_started.elapsed().as_secs_f64();
                 self.round_started = Instant::now();
@@ -254,6 +255,13 @@ impl<'a> Driver<'a> {
     /// Hands jobs to the workers, as many as the limits allow.
     fn dispatch(&mut self) -> Result<(), SimulationError> {
         while self.running < self.limits.running
+            && let Some(job) = self.entering.pop_front()
+        {
+            self.running += 1;
+            self.outstanding += 1;
+            self.jobs.send(job).map_err(|_| SimulationError::WorkerEnded)?;
+        }
+        while self.running < self.limits.running
             && let Some(at) = self
                 .steps
                 .iter()
@@ -277,7 +285,7 @@ impl<'a> Driver<'a> {
         while self.running < self.limits.running
             && let Some(mut job) = self.next_job()
         {
-            if let Job::Train { client, kept, .. } | Job::Enter { client, kept, .. } = &mut job {
+            if let Job::Train { client, kept, .. } = &mut job {
                 *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
             self.running += 1;
@@ -287,10 +295,24 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// The longest of the jobs within the window, so that the last worker ends with the others. The first pending job
-    /// always is within it: nothing waits for a job that is never given out.
+    /// A client whose model is cut is to begin.
+    fn enter(&mut self, client: ClientName, round: u32, card: Card, model: Arc<GlobalModel>) -> Option<Outcome> {
+        let kept = self.kept.get(&client).cloned().unwrap_or_default();
+        self.entering.push_back(Job::Enter {
+            client,
+            round,
+            card,
+            model,
+            kept,
+        });
+        None
+    }
+
+    /// The longest of the jobs within the window, so that the last worker ends with the others. When nothing is under way
+    /// the first pending job is given out whatever waits: nothing waits for a job that is never given out.
     fn next_job(&mut self) -> Option<Job> {
-        let within = self.limits.window.checked_sub(self.outstanding)?;
+        let within = self.limits.window.saturating_sub(self.outstanding);
+        let within = if self.running == 0 { within.max(1) } else { within };
         let lengths = self.pending.iter().map(|(length, _)| *length);
         let (_, job) = self.pending.remove(longest(lengths.take(within.min(CHOICE)))?)?;
         Some(job)

@@ -80,8 +80,8 @@ impl Job {
                 let of_steps = |steps: u32| (steps as usize).saturating_mul(examples.min(training.batch_size));
                 training.steps.map_or(examples, of_steps)
             }
-            // All others wait for these.
-            Self::Enter { .. } | Self::Step { .. } => usize::MAX,
+            // They are never chosen among others.
+            Self::Enter { .. } | Self::Step { .. } => 0,
             Self::Calibrate { client, .. } => examples(simulation, simulation.shares, client).indices.len(),
             Self::Evaluate { client, .. } => examples(simulation, simulation.held_out, client).indices.len(),
             Self::Test { indices, .. } => indices.len(),

@@ -145,7 +145,8 @@ async fn with_models_that_are_cut_by_every_method() {
 async fn with_whole_models_sub_models_and_fronts_in_one_round() {
     the_same(&[
         CUT,
-        "sub_models={ plan = { kind = 'rolling' }, capacities = [{ width = 0.5, share = 0.5 }, { width = 1.0, share = 0.5 }] }",
+        "sub_models={ plan = { kind = 'rolling' }, scaler = true, \
+         capacities = [{ width = 0.5, share = 0.5 }, { width = 1.0, share = 0.5 }] }",
         "split={ method = { kind = 'splitfed-v1' }, cut = [{ after = 2, share = 0.6 }, { share = 0.4 }] }",
         "filters=[{ kind = \"clip\", norm = 0.5 }, { kind = \"bf16\" }]",
     ])

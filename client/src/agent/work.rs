@@ -7,6 +7,7 @@ use selvedge_protocols::{
     Card, ClientName, Description, Parts, Rejection,
     message::{Task, ToCoordinator},
     sections::{Encoding, SectionHeader, packed_bytes},
+    split::Pieces,
     update::TrainingReport,
     wire::{BlobReference, BlobStore, Held, Limits, Link, Partial, WireError, pull},
 };
@@ -100,7 +101,12 @@ impl Work {
         let description = Arc::new(description);
         let parts = Parts::of(&description)?;
         let holding = agent.supply.holding(&description, client)?;
-        let kept = Kept::open(agent.state.as_deref(), &id, client, parts.layout().parameter_count())?;
+        // Where fronts are kept, all clients have all units.
+        let cut = description.cuts().of(client).filter(|_| description.keeps_fronts());
+        let front = cut.map(|cut| Pieces::of(&description.model, cut)).transpose()?;
+        let front = front.map(|pieces| pieces.of_client(&parts.whole().coordinates));
+        let length = parts.layout().parameter_count();
+        let kept = Kept::open(agent.state.as_deref(), &id, client, length, front.as_ref())?;
         let run = Run {
             description,
             client: client.clone(),
@@ -287,9 +293,12 @@ impl Work {
                 round,
                 stepped,
             }) => {
-                self.working = None;
-                self.stepping = None;
-                answer = self.stepped(connection, round, stepped, observe)?;
+                // Of a round that is over by now, nothing is wanted.
+                if self.working == Some((round, Task::Train)) {
+                    self.working = None;
+                    self.stepping = None;
+                    answer = self.stepped(connection, round, stepped, observe)?;
+                }
             }
             Err(error) if error.is_cancelled() => {}
             Err(_) => {

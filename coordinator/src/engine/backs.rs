@@ -165,22 +165,27 @@ impl Backs {
         Ok((gradients, losses))
     }
 
-    /// From the gradients at the outputs to the cut gradients. The backs move, unless it is a `probe`.
+    /// From the gradients at the outputs to the cut gradients, after which the backs move. Where a probe follows, they
+    /// move by [`catch_up`](Self::catch_up).
+    ///
+    /// Nothing moves, and it is an error, if a gradient has become infinite or none.
     pub(super) fn backward(
         &mut self,
         batch: &[Contribution],
         gradients: &[Option<Tensor>],
-        is_probe: bool,
+        is_probed: bool,
     ) -> Result<Vec<Tensor>, ModelError> {
         let method = self.description.split.as_ref().map(|split| &*split.method);
         match &mut self.kind {
             Kind::Shared(back) => {
                 let returned = match method {
-                    Some(method) if !is_probe => method.backward(back, gradients)?,
-                    _ => back.backward(gradients)?,
+                    Some(method) => method.backward(back, gradients)?,
+                    None => back.backward(gradients)?,
                 };
-                if !is_probe {
-                    back.update();
+                check_finite(back)?;
+                match is_probed {
+                    true => back.hold(),
+                    false => back.update(),
                 }
                 Ok(returned)
             }
@@ -193,11 +198,36 @@ impl Backs {
                         continue;
                     }
                     returned.extend(back.backward(std::slice::from_ref(gradient))?);
-                    back.update();
+                    // It is nobody else's.
+                    if back.is_finite() {
+                        back.update();
+                    }
                 }
                 Ok(returned)
             }
         }
+    }
+
+    /// The cut gradients of a probe: nothing moves.
+    pub(super) fn probe(&mut self, gradients: &[Option<Tensor>]) -> Result<Vec<Tensor>, ModelError> {
+        match &mut self.kind {
+            Kind::Shared(back) => back.backward(gradients),
+            Kind::Each(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Moves the back by the gradient that was held for a probe, if one was.
+    pub(super) fn catch_up(&mut self) {
+        if let Kind::Shared(back) = &mut self.kind {
+            back.update_held();
+        }
+    }
+}
+
+fn check_finite(back: &mut Back) -> Result<(), ModelError> {
+    match back.is_finite() {
+        true => Ok(()),
+        false => Err(ModelError::Targets("the gradient of the back is not finite".into())),
     }
 }
 

@@ -38,7 +38,7 @@ use selvedge_protocols::{
     description::{Capacities, ClientCuts},
     message::Task,
     plan::{Dealer, Seat},
-    split::leader::Leader,
+    split::leader::Leaders,
 };
 
 use self::{calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Training};
@@ -63,7 +63,7 @@ pub struct Engine {
     /// Where clients keep their fronts, who has one of its own.
     has_front: BTreeSet<ClientName>,
     /// Where gradients are aligned, the directions of the fronts' and of the back's.
-    leaders: (Leader, Leader),
+    leaders: Leaders,
     window: usize,
     /// The last round that was begun.
     round: u32,

@@ -21,11 +21,7 @@ impl Engine {
     /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
     fn trials(&self) -> Vec<(Trial, Option<Card>)> {
         let description = &self.description;
-        if description
-            .split
-            .as_ref()
-            .is_some_and(|split| split.method.keeps_fronts())
-        {
+        if description.keeps_fronts() {
             let stitched = |client: &ClientName| (Trial::Stitched(client.clone()), None);
             return self.fronts.keys().map(stitched).collect();
         }
@@ -50,11 +46,7 @@ impl Engine {
         self.fronts = if closed.record.applied { fronts } else { Fronts::new() };
         if let (true, Some(leaders)) = (closed.record.applied, closed.leaders.take()) {
             self.leaders = leaders;
-            let keeps = self
-                .description
-                .split
-                .as_ref()
-                .is_some_and(|split| split.method.keeps_fronts());
+            let keeps = self.description.keeps_fronts();
             self.has_front.extend(closed.cohort.taken().filter(|_| keeps).cloned());
         }
         // Only now is it known whether the updates count: what clients keep must not run ahead of the model.

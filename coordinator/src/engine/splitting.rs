@@ -6,7 +6,7 @@ use selvedge_models::{ModelError, SubModel, Weights};
 use selvedge_protocols::{
     Card, ClientName, Description, Part,
     description::Split,
-    split::{Cut, Pieces, leader::Leader},
+    split::{Cut, Pieces, leader::Leaders},
 };
 
 use super::{
@@ -49,7 +49,7 @@ pub(super) struct Ended {
     pub(super) shared: Vec<Shared>,
     pub(super) fronts: Fronts,
     pub(super) classes: BTreeMap<ClientName, Vec<u64>>,
-    pub(super) leaders: (Leader, Leader),
+    pub(super) leaders: Leaders,
     pub(super) record: StepsRecord,
     /// Of the steps' payloads, up and down.
     pub(super) bytes: (u64, u64),
@@ -60,7 +60,7 @@ impl Splitting {
     pub(super) fn open(
         description: &Arc<Description>,
         collection: &Collection,
-        leaders: (Leader, Leader),
+        leaders: Leaders,
         now: Duration,
     ) -> Result<Option<Self>, ModelError> {
         let Some(split) = &description.split else {
@@ -84,7 +84,6 @@ impl Splitting {
                 steppers.push(Stepper::new(name.clone(), at, pieces.clone()));
             }
         }
-        let (of_fronts, of_back) = leaders;
         let mut uncut = BTreeMap::new();
         let mut pieces = BTreeMap::new();
         for front in split.fronts() {
@@ -113,14 +112,15 @@ impl Splitting {
                 let first = pieces.values().next();
                 let coordinates = first.map(|first| first.of_server(&whole.coordinates));
                 let weights = coordinates.map(|coordinates| coordinates.extract(&model.whole().weights));
-                Backs::shared(description, round, split, &weights.unwrap_or_default(), of_back)?
+                Backs::shared(description, round, split, &weights.unwrap_or_default(), leaders.back)?
             }
         };
-        let predicted = description.predicted_step(steppers.len())?;
+        let at_once = if split.method.takes_turns() { 1 } else { steppers.len() };
+        let predicted = description.predicted_step(at_once)?;
         Ok((!steppers.is_empty()).then(|| Self {
             predicted,
             split: split.clone(),
-            steps: Steps::new(description, split, round, steppers, backs, of_fronts, now),
+            steps: Steps::new(description, split, round, steppers, backs, leaders.fronts, now),
             uncut,
             whole,
             pieces,
@@ -145,6 +145,9 @@ impl Splitting {
         actions: &mut Vec<Action>,
     ) -> Option<(Weights, Arc<Part>)> {
         let method = &*self.split.method;
+        if weight == 0.0 && !method.takes_turns() {
+            return None;
+        }
         self.classes.insert(name.clone(), self.steps.came_to(at).1.to_vec());
         if let (Some(back), Some(uncut)) = (self.steps.own_back(at), self.uncut.get(&at)) {
             let pieces = part.pieces.as_ref()?;
@@ -153,7 +156,7 @@ impl Splitting {
         let front = part.pieces.as_ref()?.front.layers.len() as u32;
         *self.weights.entry(front).or_default() += weight;
         if method.keeps_fronts() {
-            if !trained.parameters.is_empty() || !trained.buffers.is_empty() {
+            if self.steps.fronts_travel() {
                 self.fronts.insert(name, (part.clone(), trained));
             }
             return None;
@@ -194,7 +197,10 @@ impl Splitting {
             shared,
             fronts: self.fronts,
             classes: self.classes,
-            leaders: (self.steps.leader().clone(), self.steps.backs.leader()),
+            leaders: Leaders {
+                fronts: self.steps.leader().clone(),
+                back: self.steps.backs.leader(),
+            },
             bytes: (tally.bytes_up, tally.bytes_down),
             record: StepsRecord {
                 made: tally.steps,

@@ -43,6 +43,8 @@ pub(super) struct Stepper {
     present: bool,
     /// Whether anything more is expected of it.
     open: bool,
+    /// Whether it was late: nobody waits for it until it has caught up.
+    is_behind: bool,
     loss: StepLoss,
     /// How many examples of each class it has sent.
     classes: Vec<u64>,
@@ -58,6 +60,7 @@ impl Stepper {
             examples: 0,
             present: false,
             open: true,
+            is_behind: false,
             loss: StepLoss::default(),
             classes: Vec::new(),
         }
@@ -178,14 +181,22 @@ impl Steps {
         steps
     }
 
+    fn takes_turns(&self) -> bool {
+        self.split.method.takes_turns()
+    }
+
     fn patience(&self) -> Duration {
         Duration::from_secs_f64(self.split.step_seconds)
     }
 
     /// When somebody may have to be given up.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        self.due
-            .filter(|_| self.stage != Stage::Idle && !self.awaited.is_empty())
+        let is_turn = self.takes_turns() && self.stage == Stage::Idle && self.turn < self.steppers.len();
+        match !self.awaited.is_empty() || is_turn {
+            // Its time begins when what was computed has been said.
+            true => Some(self.due.unwrap_or(Duration::ZERO)),
+            false => None,
+        }
     }
 
     /// The client at this place of the cohort, if its model is cut.
@@ -207,6 +218,11 @@ impl Steps {
     pub(super) fn own_back(&self, at: usize) -> Option<Weights> {
         let index = self.steppers.iter().position(|stepper| stepper.at == at)?;
         self.backs.of(index)
+    }
+
+    /// Whether clients send their fronts after this round.
+    pub(super) fn fronts_travel(&self) -> bool {
+        self.description.fronts_travel(self.round)
     }
 
     /// The direction of the fronts' gradients, for the next round.
@@ -271,9 +287,12 @@ impl Steps {
     ) {
         match self.check(index, step, exchange, examples, payload) {
             Ok(sent) => {
+                self.steppers[index].is_behind = false;
                 self.awaited.remove(&index);
                 self.sent.insert(index, sent);
             }
+            // It is behind the others, and is told where they are.
+            Err(Rejection::WrongStep { .. }) if self.steppers[index].is_behind => self.skip(index, actions),
             // Its own part has come already, or is not waited for any longer.
             Err(reason @ (Rejection::Duplicate | Rejection::WrongStep { .. })) => self.lose(&reason),
             Err(reason) => {
@@ -334,9 +353,12 @@ impl Steps {
 
     fn entered(&mut self, index: usize, examples: u64, actions: &mut Vec<Action>) {
         let stepper = &mut self.steppers[index];
-        if examples >= MOST_EXAMPLES || !stepper.open {
+        if examples >= MOST_EXAMPLES {
             let reason = Rejection::ImpossibleReport(format!("{examples} examples"));
             return self.lose(&reason);
+        }
+        if !stepper.open {
+            return self.lose(&Rejection::GivenUp);
         }
         let is_back = stepper.steps.is_some();
         if !is_back {
@@ -345,11 +367,11 @@ impl Steps {
             stepper.steps = Some(self.description.training.steps_on(count));
         }
         stepper.present = true;
+        stepper.is_behind = false;
         self.out.insert(index);
         self.awaited.remove(&index);
-        self.sent.remove(&index);
         self.early.remove(&index);
-        if self.stage != Stage::Entering && (!self.split.method.takes_turns() || self.turn == index) {
+        if self.stage != Stage::Entering && (!self.takes_turns() || self.turn == index) {
             // It missed what is under way.
             let step = self.step + u32::from(self.stage != Stage::Idle);
             self.go(index, step, actions);
@@ -358,7 +380,7 @@ impl Steps {
 
     fn go(&mut self, index: usize, step: u32, actions: &mut Vec<Action>) {
         let payload = match &self.handed_on {
-            Some(weights) if self.split.method.takes_turns() => {
+            Some(weights) if self.takes_turns() => {
                 let mut bytes = Vec::new();
                 StepEncoding::F32.write(&weights.parameters, 1, &mut bytes);
                 StepEncoding::F32.write(&weights.buffers, 1, &mut bytes);
@@ -367,10 +389,7 @@ impl Steps {
             _ => Vec::new(),
         };
         // One that enters after the sizes were dealt has no part in them.
-        let sizes = match self.sizes.get(index) {
-            Some(sizes) => sizes.clone(),
-            None => Vec::new(),
-        };
+        let sizes = self.sizes.get(index).cloned();
         let round = self.round;
         self.say(index, FromServer::Go { round, step, sizes }, payload, actions);
     }
@@ -396,11 +415,10 @@ impl Steps {
     /// A client's connection is lost: its part of the step is too.
     pub(super) fn left(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
         let Some(index) = self.position(client) else { return };
-        let was_awaited = self.awaited.contains(&index);
         self.steppers[index].present = false;
         self.out.insert(index);
         // One that has yet to enter may still do so in time.
-        if self.stage != Stage::Entering && self.awaited.remove(&index) && was_awaited {
+        if self.stage != Stage::Entering && self.awaited.remove(&index) {
             self.lose(&Rejection::Disconnected);
         }
         self.advance(now, actions);
@@ -412,7 +430,7 @@ impl Steps {
         self.steppers[index].open = false;
         self.steppers[index].present = false;
         self.awaited.remove(&index);
-        if self.split.method.takes_turns() && self.turn == index && self.stage != Stage::Entering {
+        if self.takes_turns() && self.turn == index && self.stage != Stage::Entering {
             self.next_turn(now, actions);
         }
         self.advance(now, actions);
@@ -446,8 +464,17 @@ impl Steps {
 
     /// Goes on with what can be done without hearing anything new.
     pub(super) fn advance(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        if self.due.is_some_and(|due| now >= due) && !self.awaited.is_empty() {
+        // The time for an exchange begins when its opening has been said, not while it is computed.
+        let due = *self
+            .due
+            .get_or_insert(now + Duration::from_secs_f64(self.split.step_seconds));
+        if now >= due && !self.awaited.is_empty() {
             self.give_up_awaited(actions);
+        } else if now >= due && self.takes_turns() && self.stage == Stage::Idle && self.turn < self.steppers.len() {
+            // It has not come, or has nothing to hand on.
+            self.lose(&Rejection::Deadline);
+            self.steppers[self.turn].open = false;
+            self.next_turn(now, actions);
         }
         self.take_early(actions);
         while self.awaited.is_empty() {
@@ -477,6 +504,7 @@ impl Steps {
                 continue;
             }
             self.lose(&Rejection::Deadline);
+            self.steppers[index].is_behind = true;
             self.skip(index, actions);
         }
     }
@@ -495,12 +523,12 @@ impl Steps {
             self.sizes = sizes;
         }
         self.stage = Stage::Idle;
-        if self.split.method.takes_turns() {
+        if self.takes_turns() {
             let first = self.steppers.iter().position(|stepper| stepper.open);
             self.turn = first.unwrap_or(self.steppers.len());
         }
         for index in 0..self.steppers.len() {
-            let is_its_turn = !self.split.method.takes_turns() || self.turn == index;
+            let is_its_turn = !self.takes_turns() || self.turn == index;
             if self.steppers[index].present && is_its_turn {
                 self.go(index, 1, actions);
             }
@@ -516,8 +544,10 @@ impl Steps {
                 Some(sizes) => sizes.get(step as usize - 1).is_some_and(|size| *size > 0),
                 None => stepper.steps.is_some_and(|steps| u64::from(step) <= steps),
             };
-            let is_its_turn = !self.split.method.takes_turns() || self.turn == *index;
-            stepper.present && stepper.open && size && is_its_turn
+            let is_its_turn = !self.takes_turns() || self.turn == *index;
+            let is_early = |early: &Early| early.step == step;
+            let is_up = !stepper.is_behind || self.early.get(index).is_some_and(is_early);
+            stepper.present && stepper.open && is_up && size && is_its_turn
         };
         let steppers = self.steppers.iter().enumerate();
         steppers.filter(contributes).map(|(index, _)| index).collect()
@@ -536,18 +566,28 @@ impl Steps {
         }
     }
 
+    /// Whether the sizes were dealt so that nobody who may still come contributes to a step.
+    fn is_empty_step(&self, step: u32) -> bool {
+        let sizes = self
+            .sizes
+            .iter()
+            .zip(&self.steppers)
+            .filter(|(_, stepper)| stepper.open);
+        let mut sizes = sizes.map(|(sizes, _)| sizes.get(step as usize - 1));
+        !self.sizes.is_empty() && sizes.all(|size| size.is_none_or(|size| *size == 0))
+    }
+
     /// Opens the next step to which somebody contributes who is there.
     fn open_step(&mut self, now: Duration) {
         self.tally.began.get_or_insert(now);
         self.tally.ended = now;
+        // If nothing has come of a probe.
+        self.backs.catch_up();
         self.batch.clear();
         self.sent.clear();
         self.out.clear();
         self.step += 1;
-        while u64::from(self.step) < self.last_step()
-            && !self.sizes.is_empty()
-            && self.contributors(self.step).is_empty()
-        {
+        while u64::from(self.step) < self.last_step() && self.is_empty_step(self.step) {
             self.step += 1;
         }
         self.awaited = self.contributors(self.step);
@@ -556,14 +596,14 @@ impl Steps {
             true => Stage::Idle,
             false => Stage::Exchange(Exchange::Smashed),
         };
-        self.due = Some(now + self.patience());
+        self.due = None;
     }
 
-    fn open_exchange(&mut self, exchange: Exchange, awaited: BTreeSet<usize>, now: Duration) {
+    fn open_exchange(&mut self, exchange: Exchange, awaited: BTreeSet<usize>) {
         self.stage = Stage::Exchange(exchange);
         self.awaited = awaited;
         self.sent.clear();
-        self.due = Some(now + self.patience());
+        self.due = None;
     }
 
     /// Those of the step's batch who are still there.
@@ -588,7 +628,11 @@ impl Steps {
         examples: u32,
         payload: &[u8],
     ) -> Result<Sent, Rejection> {
-        if step != self.step || self.stage != Stage::Exchange(exchange) || !self.awaited.contains(&index) {
+        // One that was late catches up by being there with its smashed data while others still are awaited.
+        let is_back =
+            self.steppers[index].is_behind && exchange == Exchange::Smashed && !self.sent.contains_key(&index);
+        let is_due = self.awaited.contains(&index) || is_back;
+        if step != self.step || self.stage != Stage::Exchange(exchange) || !is_due {
             let is_second =
                 step == self.step && self.stage == Stage::Exchange(exchange) && self.sent.contains_key(&index);
             return Err(match is_second {
@@ -671,7 +715,7 @@ impl Steps {
         let completed = match exchange {
             Exchange::Smashed => self.smashed(now, actions),
             Exchange::Head => self.head(now, actions),
-            Exchange::Sketch => self.sketched(now, actions),
+            Exchange::Sketch => self.sketched(actions),
             Exchange::Gradient => self.led(now, actions),
             Exchange::Probe => self.probed(now, actions),
         };
@@ -687,8 +731,7 @@ impl Steps {
     }
 
     fn smashed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
-        let needed = (self.split.step_quorum * self.expected as f64).ceil() as usize;
-        if self.sent.len() < needed.max(1) {
+        if self.sent.len() < self.needed(self.expected) {
             for index in self.sent.keys().copied().collect::<Vec<_>>() {
                 self.lose(&Rejection::NotApplied);
                 self.skip(index, actions);
@@ -711,10 +754,19 @@ impl Steps {
         let outputs = self.backs.forward(self.step, &self.batch)?;
         if self.split.labels == Labels::UShape {
             self.answer_rows(Exchange::Smashed, self.split.smashed, &outputs, actions)?;
-            self.open_exchange(Exchange::Head, self.participants(), now);
+            self.open_exchange(Exchange::Head, self.participants());
             return Ok(());
         }
-        let (gradients, losses) = self.backs.losses(&self.batch, &outputs)?;
+        let (mut gradients, mut losses) = self.backs.losses(&self.batch, &outputs)?;
+        if self.leave_out_infinite(&gradients, &losses, actions)? {
+            if self.batch.is_empty() {
+                self.open_step(now);
+                return Ok(());
+            }
+            // What it made of the back's layers must not be there either: 0 times infinity is no number.
+            let outputs = self.backs.forward(self.step, &self.batch)?;
+            (gradients, losses) = self.backs.losses(&self.batch, &outputs)?;
+        }
         for (contribution, loss) in self.batch.iter().zip(losses) {
             let stepper = &mut self.steppers[contribution.at];
             stepper.loss.sum += loss.sum;
@@ -729,11 +781,62 @@ impl Steps {
                 }
             }
         }
-        let returned = self.backs.backward(&self.batch, &gradients, false)?;
+        let returned = self.backs.backward(&self.batch, &gradients, self.is_probed())?;
         self.tally.steps += 1;
-        self.answer_rows(Exchange::Smashed, self.split.gradients, &returned, actions)?;
+        self.answer_those_with(&gradients, Exchange::Smashed, returned, actions)?;
         self.after_gradients(now);
         Ok(())
+    }
+
+    /// How many of so many are needed.
+    fn needed(&self, expected: usize) -> usize {
+        ((self.split.step_quorum * expected as f64 - 1e-9).ceil() as usize).max(1)
+    }
+
+    /// Whether a probe follows in this step.
+    fn is_probed(&self) -> bool {
+        let is_regulariser = |alignment: Alignment| matches!(alignment.towards, Towards::Regulariser { .. });
+        self.alignment().is_some_and(is_regulariser)
+    }
+
+    /// Leaves out those whose loss or gradient is not finite: they would spoil the back for all. Says whether there were any.
+    fn leave_out_infinite(
+        &mut self,
+        gradients: &[Option<Tensor>],
+        losses: &[StepLoss],
+        actions: &mut Vec<Action>,
+    ) -> Result<bool, ModelError> {
+        let mut infinite = BTreeSet::new();
+        for ((contribution, gradient), loss) in self.batch.iter().zip(gradients).zip(losses) {
+            let sum = match gradient {
+                Some(gradient) => gradient.abs()?.sum_all()?.to_scalar::<f32>()?,
+                None => 0.0,
+            };
+            if !(sum.is_finite() && loss.sum.is_finite()) {
+                infinite.insert(contribution.at);
+            }
+        }
+        for index in &infinite {
+            self.lose(&Rejection::NotFinite("the loss".into()));
+            self.skip(*index, actions);
+        }
+        self.batch.retain(|contribution| !infinite.contains(&contribution.at));
+        Ok(!infinite.is_empty())
+    }
+
+    /// Answers those of the batch who have a gradient; the others are out of the step, and leave the batch.
+    fn answer_those_with(
+        &mut self,
+        gradients: &[Option<Tensor>],
+        exchange: Exchange,
+        returned: Vec<Tensor>,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), ModelError> {
+        let mut keep = gradients.iter().map(Option::is_some);
+        let returned: Vec<Tensor> = returned.into_iter().filter(|_| keep.next() == Some(true)).collect();
+        let mut keep = gradients.iter().map(Option::is_some);
+        self.batch.retain(|_| keep.next() == Some(true));
+        self.answer_rows(exchange, self.split.gradients, &returned, actions)
     }
 
     fn head(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
@@ -746,18 +849,18 @@ impl Steps {
                 _ => None,
             })
             .collect();
-        if gradients.iter().all(Option::is_none) {
+        if gradients.iter().flatten().count() < self.needed(self.expected) {
+            for index in self.participants() {
+                self.lose(&Rejection::NotApplied);
+                self.skip(index, actions);
+            }
             self.open_step(now);
             return Ok(());
         }
         let returned = self.backs.backward(&self.batch, &gradients, false)?;
         self.tally.steps += 1;
         // Those without a gradient were told that the step goes on without them.
-        let mut keep = gradients.iter().map(Option::is_some);
-        let returned: Vec<Tensor> = returned.into_iter().filter(|_| keep.next() == Some(true)).collect();
-        let mut keep = gradients.iter().map(Option::is_some);
-        self.batch.retain(|_| keep.next() == Some(true));
-        self.answer_rows(Exchange::Head, self.split.gradients, &returned, actions)?;
+        self.answer_those_with(&gradients, Exchange::Head, returned, actions)?;
         self.after_gradients(now);
         Ok(())
     }
@@ -767,7 +870,7 @@ impl Steps {
         let participants = self.participants();
         match self.alignment() {
             Some(alignment) if alignment.is_refreshed(self.step) => {
-                self.open_exchange(Exchange::Sketch, participants, now);
+                self.open_exchange(Exchange::Sketch, participants);
             }
             Some(alignment) => self.after_leading(alignment, now),
             None => self.open_step(now),
@@ -777,7 +880,7 @@ impl Steps {
     /// What follows when clients have the leader.
     fn after_leading(&mut self, alignment: Alignment, now: Duration) {
         match alignment.towards {
-            Towards::Regulariser { .. } => self.open_exchange(Exchange::Probe, self.participants(), now),
+            Towards::Regulariser { .. } => self.open_exchange(Exchange::Probe, self.participants()),
             Towards::Project { .. } | Towards::Pcgrad => self.open_step(now),
         }
     }
@@ -792,7 +895,7 @@ impl Steps {
         self.batch.iter().filter_map(values).collect()
     }
 
-    fn sketched(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn sketched(&mut self, actions: &mut Vec<Action>) -> Result<(), ModelError> {
         let sketches = self.values();
         let all: f64 = sketches.iter().map(|(_, _, rows)| rows).sum();
         let shares: Vec<f64> = sketches.iter().map(|(_, _, rows)| rows / all).collect();
@@ -808,7 +911,7 @@ impl Steps {
             let payload = if leaders.contains(index) { vec![1] } else { Vec::new() };
             self.answer(*index, Exchange::Sketch, payload, actions);
         }
-        self.open_exchange(Exchange::Gradient, leaders, now);
+        self.open_exchange(Exchange::Gradient, leaders);
         Ok(())
     }
 
@@ -823,23 +926,13 @@ impl Steps {
             .map(|(_, values, rows)| (values.as_slice(), *rows))
             .collect();
         self.leader.follow(&led, alignment.smoothing);
-        match self.leader.direction() {
-            Some(direction) => {
-                let mut payload = Vec::new();
-                StepEncoding::F32.write(direction, 1, &mut payload);
-                for index in self.participants() {
-                    self.answer(index, Exchange::Gradient, payload.clone(), actions);
-                }
-                self.after_leading(alignment, now);
-            }
-            // Nobody has led anywhere: all gradients are 0.
-            None => {
-                for index in self.participants() {
-                    self.skip(index, actions);
-                }
-                self.open_step(now);
-            }
+        // Nothing, as long as nobody has led anywhere.
+        let mut payload = Vec::new();
+        StepEncoding::F32.write(self.leader.direction().unwrap_or_default(), 1, &mut payload);
+        for index in self.participants() {
+            self.answer(index, Exchange::Gradient, payload.clone(), actions);
         }
+        self.after_leading(alignment, now);
         Ok(())
     }
 
@@ -861,7 +954,7 @@ impl Steps {
         if !self.batch.is_empty() {
             let outputs = self.backs.forward(self.step, &self.batch)?;
             let (gradients, _) = self.backs.losses(&self.batch, &outputs)?;
-            let returned = self.backs.backward(&self.batch, &gradients, true)?;
+            let returned = self.backs.probe(&gradients)?;
             self.answer_rows(Exchange::Probe, self.split.gradients, &returned, actions)?;
         }
         self.open_step(now);

@@ -11,7 +11,7 @@ use selvedge_protocols::{
     aggregation::{Aggregate, Aggregator, Coverage},
     description::Averaging,
     message::Task,
-    split::{FromClient, leader::Leader},
+    split::{FromClient, leader::Leaders},
     update::expected_sections,
 };
 
@@ -63,7 +63,7 @@ impl Training {
         cohort: Cohort<Opened>,
         cards: Vec<Card>,
         spared: &BTreeSet<ClientName>,
-        leaders: (Leader, Leader),
+        leaders: Leaders,
         now: Duration,
         description: Arc<Description>,
         model: Arc<GlobalModel>,
@@ -202,7 +202,10 @@ impl Training {
         {
             update.trained.loss = update.trained.loss.or(splitting.steps.came_to(at).0);
             let weights = std::mem::take(&mut update.trained.weights);
+            // One that was left out of every step has trained nothing: that is not averaged with what others have.
+            let has_trained = update.trained.steps > 0;
             let name = self.collection.cohort.members[at].name.clone();
+            let weight = if has_trained { weight } else { 0.0 };
             match splitting.take(now, at, name, weight, weights, &part, actions) {
                 // Its update is that of the joined parts, as if the client had trained both.
                 Some((weights, joined)) => {
@@ -335,6 +338,6 @@ pub(super) struct Closed {
     /// How often each class was among the examples of those whose models are cut.
     pub(super) classes: BTreeMap<ClientName, Vec<u64>>,
     /// The directions of the fronts' and of the back's gradients.
-    pub(super) leaders: Option<(Leader, Leader)>,
+    pub(super) leaders: Option<Leaders>,
     pub(super) record: RoundRecord,
 }

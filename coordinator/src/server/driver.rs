@@ -16,10 +16,11 @@ use selvedge_protocols::{
 use tokio::{
     select,
     sync::{
+        Semaphore,
         mpsc::{Receiver, error::TrySendError},
         oneshot,
     },
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -73,6 +74,8 @@ pub(super) struct Driver {
     /// not have heard it.
     accepted: BTreeMap<ClientName, u32>,
     done: JoinSet<Done>,
+    /// Lets one evaluation of the coordinator's own run at a time.
+    tests: Arc<Semaphore>,
     notices: Notices,
     standing: Standing,
 }
@@ -103,6 +106,7 @@ impl Driver {
             partials: BTreeMap::new(),
             accepted: BTreeMap::new(),
             done: JoinSet::new(),
+            tests: Arc::new(Semaphore::new(1)),
             notices: Notices::default(),
             standing: Standing::default(),
         }
@@ -149,7 +153,16 @@ impl Driver {
                     Err(error) if error.is_cancelled() => {}
                     Err(_) => return Err(ServerError::TestEnded),
                 },
-                () = tick => self.events.push_back(Event::Tick),
+                () = tick => {
+                    // What came in time is not late because it lay unread.
+                    for _ in 0..super::HEARD {
+                        match self.heard.try_recv() {
+                            Ok(signal) => self.hear(signal, observe),
+                            Err(_) => break,
+                        }
+                    }
+                    self.events.push_back(Event::Tick);
+                }
                 () = &mut stop, if !is_stopped => {
                     is_stopped = true;
                     self.events.push_back(Event::Stop);
@@ -454,7 +467,13 @@ impl Driver {
         });
     }
 
-    fn test(&mut self, round: u32, trial: Trial, card: Option<&Card>, model: &GlobalModel) -> Result<(), ServerError> {
+    fn test(
+        &mut self,
+        round: u32,
+        trial: Trial,
+        card: Option<&Card>,
+        model: &Arc<GlobalModel>,
+    ) -> Result<(), ServerError> {
         // Training examples are with the clients.
         let Some(dataset) = self.test.clone().filter(|_| trial != Trial::OnTraining) else {
             self.events.push_back(Event::Tested {
@@ -464,14 +483,24 @@ impl Driver {
             });
             return Ok(());
         };
-        let part = model.part(card)?;
-        let broadcast = model.evaluated(&part, &trial);
-        let by_class = trial.is_by_class();
-        let description = self.description.clone();
-        self.done.spawn_blocking(move || Done::Tested {
-            round,
-            trial,
-            result: evaluation::test(&description, &part, &broadcast, &dataset, by_class),
+        let (description, model, card) = (self.description.clone(), model.clone(), card.cloned());
+        let tests = self.tests.clone();
+        self.done.spawn(async move {
+            // One at a time: each holds a model of its own, and uses all processors.
+            let turn = tests.acquire_owned().await;
+            let evaluated = trial.clone();
+            let result = spawn_blocking(move || {
+                let part = model.part(card.as_ref())?;
+                let broadcast = model.evaluated(&part, &evaluated);
+                evaluation::test(&description, &part, &broadcast, &dataset, evaluated.is_by_class())
+            });
+            let result = match result.await {
+                Ok(result) => result,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => Err(LocalError::Abandoned),
+            };
+            drop(turn);
+            Done::Tested { round, trial, result }
         });
         Ok(())
     }

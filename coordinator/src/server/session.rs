@@ -234,7 +234,11 @@ impl Hosting {
 
     async fn hear_steps(&self, client: &ClientName, reader: &mut StepReader) -> WireError {
         loop {
-            match reader.read(|_: &FromClient| self.largest_step).await {
+            let limit = |message: &FromClient| match message {
+                FromClient::Enter { .. } => 0,
+                FromClient::Send { .. } => self.largest_step,
+            };
+            match reader.read(limit).await {
                 Ok((message, payload)) => {
                     self.signal(Signal::Stepped(client.clone(), self.number, message, payload))
                         .await;

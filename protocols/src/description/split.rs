@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use rand::{Rng, seq::SliceRandom};
-use selvedge_models::{ModelDescription, ModelError};
+use selvedge_models::{LayerDescription, ModelDescription, ModelError};
 use serde::{Deserialize, Serialize};
 
-use super::{Description, Problem};
+use super::{Averaging, Description, Problem};
 use crate::{
     ClientName, Purpose,
     algorithms::AlgorithmDescription,
@@ -188,10 +188,18 @@ impl Split {
                            them: give all of them `after`, or take the method `splitfed-v1` or `splitfed-v2`";
             refuse("cut", message.into());
         }
-        if method.keeps_fronts() && !description.filters.is_empty() {
+        if (method.keeps_fronts() || method.takes_turns()) && !description.filters.is_empty() {
             problems.push(Problem {
                 key: "filters".into(),
-                message: "with this method fronts stay with the clients: there is no update to filter".into(),
+                message:
+                    "with this method fronts stay with the clients or are handed on: there are no updates to filter"
+                        .into(),
+            });
+        }
+        if method.keeps_fronts() && description.evaluation.training_examples > 0 {
+            problems.push(Problem {
+                key: "evaluation.training_examples".into(),
+                message: "with this method there is no one model to evaluate on them: leave it out".into(),
             });
         }
         let mut refuse = |key: &str, message: String| {
@@ -205,6 +213,19 @@ impl Split {
                 "labels",
                 "the regulariser needs the labels on the server: set `labels = \"sent\"`".into(),
             );
+        }
+        let is_exact = [self.smashed, self.gradients] == [StepEncoding::F32; 2];
+        let is_probed = method
+            .alignment()
+            .is_some_and(|alignment| matches!(alignment.towards, Towards::Regulariser { .. }));
+        if is_probed && !is_exact {
+            let message = "the regulariser takes differences of gradients, of which other encodings leave nothing: set both to `f32`";
+            refuse("gradients", message.into());
+        }
+        if method.runs_again() && has_dropout(&description.model.layers) {
+            let message = "this method runs the back on a batch a second time, where dropout would drop other values: leave \
+                           dropout out of the model";
+            refuse("method", message.into());
         }
         if method.takes_turns() && (self.leaves_some_whole() || fronts.len() > 1) {
             refuse(
@@ -248,6 +269,10 @@ impl Split {
             );
         }
         if let Some(sub_models) = &description.sub_models {
+            if !method.has_a_back_for_each() && sub_models.averaging == Averaging::Uniform {
+                let message = "with [split] it must be `coverage`, unless the method is `splitfed-v1`";
+                refuse("sub_models.averaging", message);
+            }
             if !method.has_a_back_for_each() && description.widths() != [Width::WHOLE] {
                 let message = "clients with sub-models need backs of their own: take the method `splitfed-v1`";
                 refuse("split.method", message);
@@ -268,6 +293,15 @@ impl Split {
     }
 }
 
+/// Whether there is dropout among the layers.
+fn has_dropout(layers: &[LayerDescription]) -> bool {
+    layers.iter().any(|layer| match layer {
+        LayerDescription::Dropout(dropout) => dropout.rate > 0.0,
+        LayerDescription::Residual(residual) => has_dropout(&residual.layers) || has_dropout(&residual.shortcut),
+        _ => false,
+    })
+}
+
 /// Whether the model can be cut like this.
 fn check_cut(model: &ModelDescription, cut: Cut) -> Result<(), String> {
     let pieces = Pieces::of(model, cut).map_err(|error| error.to_string())?;
@@ -283,10 +317,14 @@ fn check_cut(model: &ModelDescription, cut: Cut) -> Result<(), String> {
 }
 
 impl Description {
+    /// Whether clients keep their fronts from round to round.
+    pub fn keeps_fronts(&self) -> bool {
+        self.split.as_ref().is_some_and(|split| split.method.keeps_fronts())
+    }
+
     /// Whether clients with a front send it when they have trained: where fronts are kept, only to be evaluated.
     pub fn fronts_travel(&self, round: u32) -> bool {
-        let keeps = self.split.as_ref().is_some_and(|split| split.method.keeps_fronts());
-        !keeps || self.is_evaluated(round)
+        !self.keeps_fronts() || self.is_evaluated(round)
     }
 
     /// The predicted seconds of a step of `clients` clients, where the description says what they can do: of several cuts

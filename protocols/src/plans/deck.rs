@@ -61,13 +61,8 @@ impl Dealer for Deck {
             let hand = self.hand(seed, Partitioned::at_once(self.blocks, seat.width));
             self.hands.push(hand);
         }
-        let card = |(seat, (pass, blocks)): (&Seat, &(u32, Vec<u32>))| Card {
-            seed,
-            version: *pass,
-            width: seat.width,
-            blocks: blocks.clone(),
-            cut: None,
-        };
+        let card =
+            |(seat, (pass, blocks)): (&Seat, &(u32, Vec<u32>))| Card::new(seed, *pass, seat.width, blocks.clone());
         cohort.iter().zip(&self.hands).map(card).collect()
     }
 

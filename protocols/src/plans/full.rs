@@ -25,7 +25,7 @@ impl Plan for Full {
 
 impl Dealer for Full {
     fn deal(&mut self, seed: u64, _: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |_: &Seat| Card { seed, version: 0, width: Width::WHOLE, blocks: vec![], cut: None };
+        let card = |_: &Seat| Card::new(seed, 0, Width::WHOLE, vec![]);
         cohort.iter().map(card).collect()
     }
 }

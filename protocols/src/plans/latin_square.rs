@@ -55,13 +55,7 @@ impl Dealer for LatinSquare {
             let count = (Partitioned::at_once(self.blocks, seat.width) as u64).min(blocks - t);
             self.dealt.push((seat.client.clone(), count));
             let block = |t: u64| order[((number + t) % blocks) as usize];
-            Card {
-                seed,
-                version: pass,
-                width: seat.width,
-                blocks: (t..t + count).map(block).collect(),
-                cut: None,
-            }
+            Card::new(seed, pass, seat.width, (t..t + count).map(block).collect())
         };
         cohort.iter().map(card).collect()
     }

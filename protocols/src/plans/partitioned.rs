@@ -104,13 +104,7 @@ impl Plan for Partitioned {
 
     fn specimen(&self, seed: u64, _: u32, width: Width) -> Card {
         let blocks = (0..Self::at_once(self.blocks, width) as u32).collect();
-        Card {
-            seed,
-            version: 0,
-            width,
-            blocks,
-            cut: None,
-        }
+        Card::new(seed, 0, width, blocks)
     }
 
     fn blocks(&self) -> Option<u32> {

@@ -30,7 +30,7 @@ impl Plan for Random {
 
     /// A draw that no client has.
     fn specimen(&self, seed: u64, round: u32, width: Width) -> Card {
-        Card { seed, version: round, width, blocks: vec![u32::MAX], cut: None }
+        Card::new(seed, round, width, vec![u32::MAX])
     }
 
     fn dealer(&self) -> Box<dyn Dealer> {
@@ -40,7 +40,7 @@ impl Plan for Random {
 
 impl Dealer for Random {
     fn deal(&mut self, seed: u64, round: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |(seat, draw): (&Seat, u32)| Card { seed, version: round, width: seat.width, blocks: vec![draw], cut: None };
+        let card = |(seat, draw): (&Seat, u32)| Card::new(seed, round, seat.width, vec![draw]);
         cohort.iter().zip(0..).map(card).collect()
     }
 }

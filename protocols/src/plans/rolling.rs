@@ -30,7 +30,7 @@ impl Plan for Rolling {
 
 impl Dealer for Rolling {
     fn deal(&mut self, seed: u64, round: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |seat: &Seat| Card { seed, version: round, width: seat.width, blocks: vec![], cut: None };
+        let card = |seat: &Seat| Card::new(seed, round, seat.width, vec![]);
         cohort.iter().map(card).collect()
     }
 }

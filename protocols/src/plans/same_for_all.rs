@@ -29,13 +29,7 @@ impl Dealer for SameForAll {
                 .cycle()
                 .skip(t)
                 .take(Partitioned::at_once(self.blocks, seat.width));
-            Card {
-                seed,
-                version: pass,
-                width: seat.width,
-                blocks: next.copied().collect(),
-                cut: None,
-            }
+            Card::new(seed, pass, seat.width, next.copied().collect())
         };
         cohort.iter().map(card).collect()
     }

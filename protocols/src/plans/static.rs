@@ -24,7 +24,7 @@ impl Plan for Static {
 
 impl Dealer for Static {
     fn deal(&mut self, seed: u64, _: u32, cohort: &[Seat]) -> Vec<Card> {
-        let card = |seat: &Seat| Card { seed, version: 0, width: seat.width, blocks: vec![], cut: None };
+        let card = |seat: &Seat| Card::new(seed, 0, seat.width, vec![]);
         cohort.iter().map(card).collect()
     }
 }

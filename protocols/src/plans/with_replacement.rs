@@ -22,13 +22,7 @@ impl Dealer for WithReplacement {
             let count = Partitioned::at_once(self.blocks, seat.width);
             let drawn = index::sample(&mut random, self.blocks as usize, count);
             let blocks = drawn.into_iter().map(|block| block as u32).collect();
-            Card {
-                seed,
-                version: round,
-                width: seat.width,
-                blocks,
-                cut: None,
-            }
+            Card::new(seed, round, seat.width, blocks)
         };
         cohort.iter().map(card).collect()
     }

@@ -97,7 +97,12 @@ impl Alignment {
 
     /// Whether the fronts' gradients are aligned, and that changes anything.
     pub fn is_active_on_fronts(&self) -> bool {
-        self.is_of_fronts() && (self.lambda > 0.0 || self.towards == Towards::Pcgrad)
+        self.is_of_fronts() && self.is_active()
+    }
+
+    /// Whether alignment changes anything.
+    pub fn is_active(&self) -> bool {
+        self.lambda > 0.0 || self.towards == Towards::Pcgrad
     }
 
     /// Whether leaders are identified in this step, counted from 1.

@@ -28,6 +28,8 @@ pub struct Back {
     pub leader: Leader,
     /// What is under way.
     batch: Vec<Arrival>,
+    /// A gradient that is not yet applied.
+    held: Option<Vec<f32>>,
     step: u32,
     draws: Option<ChaCha8Rng>,
 }
@@ -91,6 +93,7 @@ impl Back {
             segments,
             leader: Leader::default(),
             batch: Vec::new(),
+            held: None,
             step: 0,
             draws: None,
         }
@@ -314,7 +317,12 @@ impl Back {
                 .zip(&*gradient)
                 .for_each(|(sum, value)| *sum += (share * f64::from(*value)) as f32);
         }
-        let mut rest = sum.as_slice();
+        self.set_gradient(&sum);
+        Ok(returned)
+    }
+
+    fn set_gradient(&mut self, values: &[f32]) {
+        let mut rest = values;
         for Segment { network, .. } in &mut self.segments {
             network.update(|_, gradient| {
                 let own;
@@ -322,7 +330,33 @@ impl Back {
                 gradient.copy_from_slice(own);
             });
         }
-        Ok(returned)
+    }
+
+    /// Puts the gradient that the last backward has left aside, for [`update_held`](Self::update_held): meanwhile the back
+    /// can be differentiated as it is.
+    pub fn hold(&mut self) {
+        self.held = Some(self.gradient());
+    }
+
+    /// [`update`](Self::update) by the gradient that was put aside, if one was.
+    pub fn update_held(&mut self) {
+        if let Some(gradient) = self.held.take() {
+            self.set_gradient(&gradient);
+            self.update();
+        }
+    }
+
+    /// Whether the gradient that the last backward has left has only numbers.
+    pub fn is_finite(&mut self) -> bool {
+        let finite = |gradient: &[f32]| crate::sections::all_finite(gradient);
+        self.segments
+            .iter_mut()
+            .filter(|segment| segment.is_used)
+            .all(|segment| {
+                let mut is_finite = true;
+                segment.network.update(|_, gradient| is_finite = finite(gradient));
+                is_finite
+            })
     }
 
     /// A copy of the gradient.

@@ -2,8 +2,8 @@
 //! arXiv:2407.15738: the server fixes the size of the global batch, and how much of it each client contributes follows from
 //! drawing it uniformly, without replacement, from what all clients have left.
 
-use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Hypergeometric};
 use serde::{Deserialize, Serialize};
 
 /// Who says how many examples a client contributes to a step.
@@ -18,28 +18,33 @@ pub enum BatchSizes {
     Global,
 }
 
-/// For each client, how many examples it contributes to each step of a pass over all that there are. `pools` is what each
-/// has; each batch but the last has `global` examples.
+/// The most steps of a pass: their sizes travel in one message.
+pub const MOST_STEPS: usize = 30_000;
+
+/// For each client, how many examples it contributes to each step of a pass over all that there are, or over as many as
+/// [`MOST_STEPS`] steps take. `pools` is what each has; each batch but the last has `global` examples.
 pub fn global_batches(pools: &[u64], global: u64, random: &mut ChaCha8Rng) -> Vec<Vec<u32>> {
     let mut left = pools.to_vec();
     let mut sizes = vec![Vec::new(); pools.len()];
     let mut all: u64 = pools.iter().sum();
-    while all > 0 {
-        let mut drawn = vec![0; pools.len()];
-        for _ in 0..global.min(all) {
-            // One example of all that are left, wherever it is.
-            let mut at = random.random_range(0..all);
-            all -= 1;
-            for (left, drawn) in left.iter_mut().zip(&mut drawn) {
-                if at < *left {
-                    *left -= 1;
-                    *drawn += 1;
-                    break;
-                }
-                at -= *left;
-            }
+    for _ in 0..MOST_STEPS {
+        if all == 0 {
+            break;
         }
-        sizes.iter_mut().zip(drawn).for_each(|(sizes, drawn)| sizes.push(drawn));
+        // A uniform draw without replacement, one client after the other: of those that are not yet drawn, as many are a
+        // client's as a hypergeometric variable says.
+        let (mut wanted, mut others) = (global.min(all), all);
+        all -= wanted;
+        for (left, sizes) in left.iter_mut().zip(&mut sizes) {
+            let drawn = match Hypergeometric::new(others, *left, wanted) {
+                Ok(draw) if wanted > 0 && *left > 0 => draw.sample(random),
+                _ => 0,
+            };
+            others -= *left;
+            *left -= drawn;
+            wanted -= drawn;
+            sizes.push(u32::try_from(drawn).unwrap_or(u32::MAX));
+        }
     }
     sizes
 }

@@ -191,6 +191,15 @@ impl Leader {
     }
 }
 
+/// The directions of the gradients that are aligned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Leaders {
+    /// Of the fronts'.
+    pub fronts: Leader,
+    /// Of the back's.
+    pub back: Leader,
+}
+
 /// The vector in its direction with norm 1, if it has one.
 fn unit(mut vector: Vec<f64>) -> Option<Vec<f64>> {
     let norm = vector.iter().map(|value| value * value).sum::<f64>().sqrt();

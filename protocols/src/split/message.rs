@@ -14,13 +14,14 @@ pub enum Exchange {
     Smashed,
     /// The client sends the gradient at the input of its head, and is answered with the cut gradient.
     Head,
-    /// The client sends the smashed data of the same batch for parameters a little aside, and is answered with the cut
-    /// gradient of that; nothing is trained.
-    Probe,
     /// The client sends a sketch of its front's gradient. It is answered with whether it leads.
     Sketch,
-    /// Those who lead send their front's gradient. All are answered with the leader gradient.
+    /// Those who lead send their front's gradient. All are answered with the leader gradient, or with nothing as long as
+    /// there is none.
     Gradient,
+    /// The client sends the smashed data of the same batch for parameters a little aside, and is answered with the cut
+    /// gradient of that; the back moves by what came before.
+    Probe,
 }
 
 /// What a client says.
@@ -56,9 +57,9 @@ pub enum FromServer {
         round: u32,
         /// The step.
         step: u32,
-        /// Of the steps from the first on, how many examples the client is to contribute to each; empty where that is its
+        /// Of the steps from the first on, how many examples the client is to contribute to each; `None` where that is its
         /// own affair.
-        sizes: Vec<u32>,
+        sizes: Option<Vec<u32>>,
     },
     /// The answer to an exchange.
     Answer {

@@ -53,6 +53,11 @@ pub trait SplitMethod: Send + Sync {
         false
     }
 
+    /// Whether the back is run on a batch more than once.
+    fn runs_again(&self) -> bool {
+        false
+    }
+
     /// What is wrong with the settings, if anything: (key, what it must be).
     fn problem(&self) -> Option<(&'static str, String)> {
         None

@@ -24,6 +24,7 @@ impl SplitMethod for Gapsl {
 
     fn backward(&self, back: &mut Back, gradients: &[Option<Tensor>]) -> Result<Vec<Tensor>, ModelError> {
         match self.0.placement {
+            _ if !self.0.is_active() => back.backward(gradients),
             Placement::Front => back.backward(gradients),
             // g_i = ∂L_i/∂w_s for each client; w_s moves by Σ_i ρ_i g'_i
             Placement::Back | Placement::Both => back.backward_aligned(gradients, &self.0),
@@ -32,6 +33,10 @@ impl SplitMethod for Gapsl {
 
     fn needs_one_cut(&self) -> bool {
         true
+    }
+
+    fn runs_again(&self) -> bool {
+        self.0.placement != Placement::Front && self.0.is_active()
     }
 
     fn problem(&self) -> Option<(&'static str, String)> {

@@ -25,7 +25,8 @@ impl SplitMethod for Parallel {
 
     fn backward(&self, back: &mut Back, gradients: &[Option<Tensor>]) -> Result<Vec<Tensor>, ModelError> {
         // m = ⌈φ min_i b_i⌉ examples are aggregated
-        let aggregated = (self.last_layer_aggregation * back.smallest_batch() as f64).ceil() as usize;
+        // (0.07 times 100 is a little more than 7 in floating point.)
+        let aggregated = (self.last_layer_aggregation * back.smallest_batch() as f64 - 1e-9).ceil() as usize;
         if aggregated == 0 {
             return back.backward(gradients);
         }
@@ -34,6 +35,10 @@ impl SplitMethod for Parallel {
     }
 
     fn needs_one_cut(&self) -> bool {
+        self.last_layer_aggregation > 0.0
+    }
+
+    fn runs_again(&self) -> bool {
         self.last_layer_aggregation > 0.0
     }
 
