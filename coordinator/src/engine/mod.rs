@@ -4,7 +4,6 @@
 //! happened and when, and does what it answers: `handle(now, event) → actions`. A round goes
 //! *gather* → *train* → *calibrate* (where batch norm is static) → *evaluate* → record, and again.
 
-mod backs;
 mod calibrating;
 mod cohort;
 mod collection;
@@ -35,10 +34,10 @@ use std::{
 use selvedge_models::Weights;
 use selvedge_protocols::{
     Broadcast, ClientName, Description, Parts, Rejection, ServerState, Width,
-    description::{Capacities, ClientCuts},
+    description::Shares,
     message::Task,
     plan::{Dealer, Seat},
-    split::leader::Leaders,
+    split::{Cut, leader::Leaders},
 };
 
 use self::{calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating, training::Training};
@@ -51,8 +50,8 @@ pub struct Engine {
     description: Arc<Description>,
     parts: Arc<Parts>,
     roster: Roster,
-    capacities: Capacities,
-    cuts: ClientCuts,
+    capacities: Shares<Width>,
+    cuts: Shares<Option<Cut>>,
     /// What clients can train by what they have reported.
     reported: BTreeMap<ClientName, Width>,
     dealer: Box<dyn Dealer>,

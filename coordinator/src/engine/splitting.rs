@@ -11,9 +11,8 @@ use selvedge_protocols::{
 
 use super::{
     Action, Fronts,
-    backs::Backs,
     collection::Collection,
-    steps::{Stepper, Steps},
+    steps::{Backs, Stepper, Steps},
 };
 use crate::record::StepsRecord;
 

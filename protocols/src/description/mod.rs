@@ -5,13 +5,15 @@
 
 mod check;
 mod read;
+mod shares;
 mod split;
 mod sub_models;
 
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
-pub use split::{ClientCuts, CutShare, Cuts, Labels, Split};
-pub use sub_models::{Averaging, BatchNormStatistics, Capacities, Capacity, SubModels};
+pub use shares::Shares;
+pub use split::{CutShare, Cuts, Labels, Split};
+pub use sub_models::{Averaging, BatchNormStatistics, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
 use selvedge_models::{Loss, ModelDescription, OptimiserDescription};

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use rand::{Rng, seq::SliceRandom};
 use selvedge_models::{LayerDescription, ModelDescription, ModelError};
 use serde::{Deserialize, Serialize};
 
-use super::{Averaging, Description, Problem};
+use super::{Averaging, Description, Problem, Shares};
 use crate::{
-    ClientName, Purpose,
+    Purpose,
     algorithms::AlgorithmDescription,
     plan::Width,
     split::{
@@ -379,9 +378,9 @@ impl Description {
     }
 
     /// Where each client's model is cut.
-    pub fn cuts(&self) -> ClientCuts {
+    pub fn cuts(&self) -> Shares<Option<Cut>> {
         let Some(split) = &self.split else {
-            return ClientCuts::Alike(None);
+            return Shares::Alike(None);
         };
         let cut = |front: Option<u32>| {
             front.map(|front| Cut {
@@ -390,60 +389,11 @@ impl Description {
             })
         };
         match &split.cut {
-            Cuts::Alike(front) => ClientCuts::Alike(cut(Some(*front))),
+            Cuts::Alike(front) => Shares::Alike(cut(Some(*front))),
             Cuts::Shares(shares) => {
-                let mut end = 0.0;
-                let shares: Vec<_> = shares
-                    .iter()
-                    .map(|share| {
-                        end += share.share;
-                        (cut(share.after), end)
-                    })
-                    .collect();
-                let clients = self.clients;
-                let mut numbered: Vec<u8> = (0..clients)
-                    .map(|at| place(&shares, (at as f64 + 0.5) / clients as f64))
-                    .collect();
-                numbered.shuffle(&mut self.seed.stream(Purpose::Cuts));
-                let seed = self.seed;
-                ClientCuts::Shares { shares, numbered, seed }
+                let shares = shares.iter().map(|share| (cut(share.after), share.share));
+                Shares::deal(self, shares.collect(), Purpose::Cuts)
             }
         }
     }
-}
-
-/// Where each client's model is cut.
-#[derive(Clone, Debug)]
-pub enum ClientCuts {
-    /// All at the same place, or nobody's.
-    Alike(Option<Cut>),
-    /// By number, for clients that are `client-{i}`; by a draw of their own for others.
-    Shares {
-        /// Cuts, and where the share of each ends.
-        shares: Vec<(Option<Cut>, f64)>,
-        /// For each numbered client, the place of its cut among the shares.
-        numbered: Vec<u8>,
-        /// From which the others draw.
-        seed: crate::Seed,
-    },
-}
-
-impl ClientCuts {
-    /// Where a client's model is cut; `None` when it trains all of it.
-    pub fn of(&self, client: &ClientName) -> Option<Cut> {
-        match self {
-            Self::Alike(cut) => *cut,
-            Self::Shares { shares, numbered, seed } => {
-                let known = client.number().and_then(|number| numbered.get(number));
-                let drawn = || place(shares, seed.client_stream(Purpose::Cuts, 0, client).random());
-                shares[known.copied().unwrap_or_else(drawn) as usize].0
-            }
-        }
-    }
-}
-
-/// The place of the share that a number from 0 to 1 falls into.
-fn place(shares: &[(Option<Cut>, f64)], at: f64) -> u8 {
-    let last = shares.len().saturating_sub(1);
-    shares.iter().position(|(_, end)| at < *end).unwrap_or(last) as u8
 }

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use rand::{Rng, seq::SliceRandom};
 use selvedge_models::{Layout, Loss};
 use serde::{Deserialize, Serialize};
 
-use super::Problem;
+use super::{Problem, Shares};
 use crate::{
-    ClientName, Description, Purpose,
+    Description, Purpose,
     plan::{Plan, Width},
     plans::{Full, PlanDescription},
 };
@@ -117,7 +116,7 @@ impl Description {
     }
 
     /// The largest width that each client can train, where the description says so.
-    pub fn capacities(&self) -> Capacities {
+    pub fn capacities(&self) -> Shares<Width> {
         let given = self
             .sub_models
             .as_ref()
@@ -128,9 +127,9 @@ impl Description {
             .collect();
         if shares.len() < 2 {
             let only = shares.first().map_or_else(|| self.widths()[0], |(width, _)| *width);
-            return Capacities::Alike(only);
+            return Shares::Alike(only);
         }
-        Capacities::dealt(self, shares)
+        Shares::deal(self, shares, Purpose::Capacities)
     }
 }
 
@@ -301,58 +300,4 @@ impl SubModels {
         };
         (0..blocks).map(card).collect()
     }
-}
-
-/// The largest width that each client can train.
-#[derive(Clone, Debug)]
-pub enum Capacities {
-    /// The same for all.
-    Alike(Width),
-    /// By number, for clients that are `client-{i}`; by a draw of their own for others.
-    Dealt {
-        /// Widths, and where the share of each ends.
-        shares: Vec<(Width, f64)>,
-        /// For each numbered client, the place of its width among the shares.
-        numbered: Vec<u8>,
-        /// From which the others draw.
-        seed: crate::Seed,
-    },
-}
-
-impl Capacities {
-    fn dealt(description: &Description, mut shares: Vec<(Width, f64)>) -> Self {
-        let mut end = 0.0;
-        for (_, share) in &mut shares {
-            end += *share;
-            *share = end;
-        }
-        let clients = description.clients;
-        let mut numbered: Vec<u8> = (0..clients)
-            .map(|at| place(&shares, (at as f64 + 0.5) / clients as f64))
-            .collect();
-        numbered.shuffle(&mut description.seed.stream(Purpose::Capacities));
-        Self::Dealt {
-            shares,
-            numbered,
-            seed: description.seed,
-        }
-    }
-
-    /// The largest width that a client can train.
-    pub fn of(&self, client: &ClientName) -> Width {
-        match self {
-            Self::Alike(width) => *width,
-            Self::Dealt { shares, numbered, seed } => {
-                let known = client.number().and_then(|number| numbered.get(number));
-                let drawn = || place(shares, seed.client_stream(Purpose::Capacities, 0, client).random());
-                shares[known.copied().unwrap_or_else(drawn) as usize].0
-            }
-        }
-    }
-}
-
-/// The place of the share that a number from 0 to 1 falls into.
-fn place(shares: &[(Width, f64)], at: f64) -> u8 {
-    let last = shares.len() - 1;
-    shares.iter().position(|(_, end)| at < *end).unwrap_or(last) as u8
 }

@@ -11,18 +11,18 @@ use selvedge_protocols::{
 };
 
 /// One client's part of a step, as it has come.
-pub(super) struct Contribution {
-    pub(super) client: ClientName,
+pub(in crate::engine) struct Contribution {
+    pub(in crate::engine) client: ClientName,
     /// Which of the round's clients that is.
-    pub(super) at: usize,
-    pub(super) pieces: Arc<Pieces>,
-    pub(super) smashed: Tensor,
+    pub(in crate::engine) at: usize,
+    pub(in crate::engine) pieces: Arc<Pieces>,
+    pub(in crate::engine) smashed: Tensor,
     /// Where labels are sent, these.
-    pub(super) targets: Option<targets::Received>,
+    pub(in crate::engine) targets: Option<targets::Received>,
 }
 
 impl Contribution {
-    pub(super) fn rows(&self) -> usize {
+    pub(in crate::engine) fn rows(&self) -> usize {
         self.smashed.dims().first().copied().unwrap_or(0)
     }
 
@@ -36,13 +36,13 @@ impl Contribution {
 
 /// What a client's examples came to in a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StepLoss {
-    pub(super) sum: f64,
-    pub(super) examples: usize,
+pub(in crate::engine) struct StepLoss {
+    pub(in crate::engine) sum: f64,
+    pub(in crate::engine) examples: usize,
 }
 
 /// The round's backs.
-pub(super) struct Backs {
+pub(in crate::engine) struct Backs {
     description: Arc<Description>,
     round: u32,
     kind: Kind,
@@ -55,7 +55,7 @@ enum Kind {
 
 impl Backs {
     /// One back for all. `weights` are those of the server's part for the first cut.
-    pub(super) fn shared(
+    pub(in crate::engine) fn shared(
         description: &Arc<Description>,
         round: u32,
         split: &Split,
@@ -74,7 +74,7 @@ impl Backs {
     }
 
     /// A back for each, to be [added](Self::add).
-    pub(super) fn for_each(description: &Arc<Description>, round: u32) -> Self {
+    pub(in crate::engine) fn for_each(description: &Arc<Description>, round: u32) -> Self {
         Self {
             description: description.clone(),
             round,
@@ -83,7 +83,7 @@ impl Backs {
     }
 
     /// Adds a client's own back.
-    pub(super) fn add(&mut self, at: usize, pieces: &Pieces, weights: &Weights) -> Result<(), ModelError> {
+    pub(in crate::engine) fn add(&mut self, at: usize, pieces: &Pieces, weights: &Weights) -> Result<(), ModelError> {
         if let Kind::Each(backs) = &mut self.kind {
             let mut back = Back::of(
                 &pieces.back,
@@ -97,7 +97,7 @@ impl Backs {
     }
 
     /// The values of a client's own back, if it has one.
-    pub(super) fn of(&self, at: usize) -> Option<Weights> {
+    pub(in crate::engine) fn of(&self, at: usize) -> Option<Weights> {
         match &self.kind {
             Kind::Shared(_) => None,
             Kind::Each(backs) => Some(backs.get(&at)?.weights()),
@@ -105,7 +105,7 @@ impl Backs {
     }
 
     /// Of the back that all share, the values between two cuts, and after how many layers they come.
-    pub(super) fn segments(&self) -> Vec<(u32, Weights)> {
+    pub(in crate::engine) fn segments(&self) -> Vec<(u32, Weights)> {
         match &self.kind {
             Kind::Shared(back) => back.segments().collect(),
             Kind::Each(_) => Vec::new(),
@@ -113,7 +113,7 @@ impl Backs {
     }
 
     /// The leader of the back's own gradients.
-    pub(super) fn leader(&self) -> Leader {
+    pub(in crate::engine) fn leader(&self) -> Leader {
         match &self.kind {
             Kind::Shared(back) => back.leader.clone(),
             Kind::Each(_) => Leader::default(),
@@ -121,7 +121,7 @@ impl Backs {
     }
 
     /// Runs the contributions forward: the outputs of each.
-    pub(super) fn forward(&mut self, step: u32, batch: &[Contribution]) -> Result<Vec<Tensor>, ModelError> {
+    pub(in crate::engine) fn forward(&mut self, step: u32, batch: &[Contribution]) -> Result<Vec<Tensor>, ModelError> {
         let Some(first) = batch.first() else {
             return Ok(Vec::new());
         };
@@ -145,7 +145,7 @@ impl Backs {
     }
 
     /// The gradients of the clients' own mean losses at these outputs, and the losses, from the labels they have sent.
-    pub(super) fn losses(
+    pub(in crate::engine) fn losses(
         &self,
         batch: &[Contribution],
         outputs: &[Tensor],
@@ -169,7 +169,7 @@ impl Backs {
     /// move by [`catch_up`](Self::catch_up).
     ///
     /// Nothing moves, and it is an error, if a gradient has become infinite or none.
-    pub(super) fn backward(
+    pub(in crate::engine) fn backward(
         &mut self,
         batch: &[Contribution],
         gradients: &[Option<Tensor>],
@@ -209,7 +209,7 @@ impl Backs {
     }
 
     /// The cut gradients of a probe: nothing moves.
-    pub(super) fn probe(&mut self, gradients: &[Option<Tensor>]) -> Result<Vec<Tensor>, ModelError> {
+    pub(in crate::engine) fn probe(&mut self, gradients: &[Option<Tensor>]) -> Result<Vec<Tensor>, ModelError> {
         match &mut self.kind {
             Kind::Shared(back) => back.backward(gradients),
             Kind::Each(_) => Ok(Vec::new()),
@@ -217,7 +217,7 @@ impl Backs {
     }
 
     /// Moves the back by the gradient that was held for a probe, if one was.
-    pub(super) fn catch_up(&mut self) {
+    pub(in crate::engine) fn catch_up(&mut self) {
         if let Kind::Shared(back) = &mut self.kind {
             back.update_held();
         }
