@@ -59,6 +59,7 @@ ABLATIONS = {
     "λ 2, norm not kept": "{ kind = 'gapsl', lambda = 2.0, towards = { kind = 'project', keep_norm = false } }",
     "pcgrad": "{ kind = 'gapsl', towards = { kind = 'pcgrad' } }",
     "regulariser, λ 1": "{ kind = 'gapsl', lambda = 1.0, towards = { kind = 'regulariser' } }",
+    "regulariser, λ 0.01": "{ kind = 'gapsl', lambda = 0.01, towards = { kind = 'regulariser' } }",
     "selector all": "{ kind = 'gapsl', selector = { kind = 'all' } }",
     "selector quantile 0.5": "{ kind = 'gapsl', selector = { kind = 'quantile', q = 0.5 } }",
     "selector quantile 0.75": "{ kind = 'gapsl', selector = { kind = 'quantile', q = 0.75 } }",
@@ -68,6 +69,8 @@ ABLATIONS = {
     "selector greedy-clique 0": "{ kind = 'gapsl', selector = { kind = 'greedy-clique', cosine = 0.0 } }",
     "placement back": "{ kind = 'gapsl', placement = 'back' }",
     "placement both": "{ kind = 'gapsl', placement = 'both' }",
+    "placement back, λ 0.5": "{ kind = 'gapsl', lambda = 0.5, placement = 'back' }",
+    "placement both, λ 0.5": "{ kind = 'gapsl', lambda = 0.5, placement = 'both' }",
     "refresh 1": "{ kind = 'gapsl', refresh = 1 }",
     "refresh 20": "{ kind = 'gapsl', refresh = 20 }",
     "β 0": "{ kind = 'gapsl', smoothing = 0.0 }",
@@ -102,6 +105,11 @@ def run(arguments, job):
 
 
 def percent(values):
+    """Mean and standard deviation; runs that have nothing to show, because they diverged, are counted."""
+    lost = values.count(None)
+    values = [value for value in values if value is not None]
+    if lost:
+        return f"{lost} of {lost + len(values)} diverged" + (f", else {100 * statistics.mean(values):.1f}" if values else "")
     spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * statistics.mean(values):.1f}{spread}"
 
@@ -111,7 +119,8 @@ def columns(runs):
     accuracy = percent([run["test_accuracy"] for run in runs])
     stitched = [run.get("stitched", []) for run in runs]
     least, own = "", ""
-    if all(stitched):
+    if any(stitched):
+        stitched = [clients for clients in stitched if clients]
         least = percent([min(client["accuracy"] for client in clients) for clients in stitched])
         own = percent([statistics.mean(client["own_accuracy"] for client in clients) for clients in stitched])
     megabytes = statistics.mean((run["bytes_up"] + run["bytes_down"]) / 1e6 for run in runs)

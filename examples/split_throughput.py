@@ -64,6 +64,8 @@ def relay(port, server, delay, stop):
                 server_side.send(datagram) if is_up else client_side.sendto(datagram, client)
             except (BlockingIOError, ConnectionRefusedError):
                 pass
+    client_side.close()
+    server_side.close()
 
 
 def measure(selvedge, clients, steps, delay, encoding, speed, server):
@@ -80,17 +82,21 @@ def measure(selvedge, clients, steps, delay, encoding, speed, server):
         subprocess.run([selvedge, "certs", "issue", "certs", *names], check=True, **quiet)
         coordinator = [selvedge, "coordinator", "run.toml", "--certs", "certs", "--listen", f"127.0.0.1:{PORT}", "--quiet"]
         coordinator = subprocess.Popen([*coordinator, "--out", "served"], **quiet)
-        stop, agents = threading.Event(), []
+        stop, agents, carriers = threading.Event(), [], []
         for number, name in enumerate(names):
             port = PORT
             if delay:
                 port = PORT + 1 + number
-                threading.Thread(target=relay, args=(port, PORT, delay / 1000, stop), daemon=True).start()
+                carrier = threading.Thread(target=relay, args=(port, PORT, delay / 1000, stop), daemon=True)
+                carrier.start()
+                carriers.append(carrier)
             command = [selvedge, "client", f"127.0.0.1:{port}", "--name", name, "--deal", "run.toml", "--quiet"]
             agents.append(subprocess.Popen(command, **quiet))
         if coordinator.wait() or any(agent.wait() for agent in agents):
             raise SystemExit("the run over the network failed")
         stop.set()
+        for carrier in carriers:
+            carrier.join()
         # The first round is for warming up.
         return json.loads((folder / "served" / "rounds.jsonl").read_text().splitlines()[-1])
 
@@ -107,7 +113,7 @@ def main():
     selvedge = arguments.selvedge.resolve()
     print("| clients | steps a second | a step, measured | predicted | parts lost |\n|---|---|---|---|---|")
     for clients in arguments.clients:
-        steps = max(30, 400 // clients)
+        steps = max(30, (100 if arguments.delay else 400) // clients)
         record = measure(
             selvedge, clients, steps, arguments.delay, arguments.encoding, arguments.speed, arguments.server_speed
         )
