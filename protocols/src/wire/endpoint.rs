@@ -1,14 +1,17 @@
 //! Links: dialling a coordinator, and listening for clients.
 
 use std::{
-    fmt,
+    fmt, io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, VarInt};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, RecvStream, SendStream, TokioRuntime, VarInt,
+};
 use rustls::pki_types::CertificateDer;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::{net::lookup_host, task::JoinSet, time::timeout};
 
 use super::{
@@ -207,7 +210,7 @@ async fn shake_hands(
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let endpoint = Endpoint::client(any).map_err(|error| unusable(address, error))?;
+    let endpoint = endpoint(any, None).map_err(|error| unusable(address, error))?;
     let connecting = endpoint
         .connect_with(config, address, &host)
         .map_err(|error| unusable(address, error))?;
@@ -228,6 +231,23 @@ fn unusable(address: impl ToString, detail: impl ToString) -> WireError {
     }
 }
 
+/// What the system is asked to hold of datagrams that were not read yet, in bytes: some steps of some clients. What it holds
+/// by default is lost in the bursts in which tensors come, and has to be sent again.
+const SOCKET_BUFFER: usize = 4 << 20;
+
+/// An end of QUIC connections at this address.
+fn endpoint(address: SocketAddr, server: Option<quinn::ServerConfig>) -> io::Result<Endpoint> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() && server.is_none() {
+        socket.set_only_v6(false)?;
+    }
+    // The system may allow less, and then does with less.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    socket.bind(&address.into())?;
+    Endpoint::new(EndpointConfig::default(), server, socket.into(), Arc::new(TokioRuntime))
+}
+
 /// A coordinator's open door.
 #[derive(Debug)]
 pub struct Listener {
@@ -242,7 +262,7 @@ impl Listener {
     /// [`WireError::Address`].
     pub fn bind(address: SocketAddr, credentials: &Credentials, limits: Limits) -> Result<Self, WireError> {
         let config = server_config(credentials, PROTOCOL, limits).map_err(|detail| unusable(address, detail))?;
-        let endpoint = Endpoint::server(config, address).map_err(|error| unusable(address, error))?;
+        let endpoint = endpoint(address, Some(config)).map_err(|error| unusable(address, error))?;
         Ok(Self { endpoint, limits })
     }
 

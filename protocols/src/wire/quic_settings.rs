@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use quinn::{
     IdleTimeout, TransportConfig,
+    congestion::CubicConfig,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
 use rustls::{
@@ -24,6 +25,9 @@ pub(super) const STREAMS_MAX: u32 = 16;
 /// What may be under way on one stream and on one link, in bytes: 40 MB/s at 100 ms of round trip.
 const STREAM_WINDOW: u32 = 4 << 20;
 const LINK_WINDOW: u32 = 8 << 20;
+/// What may be under way before anything is known of the path: about one step's smashed data. Steps come in bursts with
+/// pauses between them, in which a window that began at the usual 15 kB hardly grows.
+const INITIAL_WINDOW: u64 = 256 << 10;
 /// The two time limits of the wire. (The third, a round's deadline, is the engine's.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -53,6 +57,8 @@ impl From<&Network> for Limits {
 }
 
 fn transport(limits: Limits) -> Result<Arc<TransportConfig>, String> {
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(INITIAL_WINDOW);
     let mut transport = TransportConfig::default();
     let idle =
         IdleTimeout::try_from(limits.idle).map_err(|_| format!("an idle limit of {:?} is too long", limits.idle))?;
@@ -64,7 +70,8 @@ fn transport(limits: Limits) -> Result<Arc<TransportConfig>, String> {
         .datagram_receive_buffer_size(None)
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(LINK_WINDOW.into())
-        .send_window(LINK_WINDOW.into());
+        .send_window(LINK_WINDOW.into())
+        .congestion_controller_factory(Arc::new(congestion));
     Ok(Arc::new(transport))
 }
 
