@@ -832,3 +832,42 @@ fn the_regulariser_follows_the_derivative_of_the_cosine() {
     // If the back had moved between the two gradients, their quotient by the distance would double with each halving.
     assert!(difference(&near, &nearer) < 0.02, "{}", difference(&near, &nearer));
 }
+
+#[test]
+fn when_all_are_late_they_go_on_where_they_are_and_say_nothing_twice() {
+    for method in METHODS.into_iter().filter(|method| !method.contains("global")) {
+        let mut round = Round::open(&[method, "training.steps=5"]);
+        round.deliver_all_but_late();
+        let said = round.said.len();
+        assert!(said < 300, "{method}: {said} messages");
+        assert_eq!(round.offered.len(), 4, "{method}");
+        let record = round.end(1).1;
+        assert_eq!(record.completed, 4, "{method}: {record:?}");
+    }
+    let sequential = "split={ method = { kind = 'sequential' }, cut = 2, step_seconds = 10.0 }";
+    let mut round = Round::open(&[sequential, "training.steps=5"]);
+    for _ in 0..200 {
+        if round.record.is_some() {
+            break;
+        }
+        round.deliver_all_but_late();
+        hand_in(&mut round);
+        round.wait(11);
+    }
+    assert!(round.said.len() < 300 && round.record.is_some());
+}
+
+impl Round {
+    /// Delivers what is on its way, but each third letter only when the time of its step is over.
+    fn deliver_all_but_late(&mut self) {
+        let mut count = 0;
+        while let Some(letter) = self.up.pop_front() {
+            count += 1;
+            assert!(count < 2000, "they go on for ever");
+            if count % 3 == 0 {
+                self.wait(11);
+            }
+            self.deliver(letter);
+        }
+    }
+}

@@ -45,10 +45,12 @@ fn every_key_that_the_example_comments_out_is_a_key() {
             if key.starts_with("data.") || key.starts_with("model") || table == "filters" {
                 continue;
             }
-            // The one table that needs a key.
+            // The tables that need a key.
             let plan = "sub_models.plan={ kind = 'partitioned', blocks = 4 }";
             let plan = key.starts_with("sub_models.").then_some(plan);
-            let set: Vec<&str> = plan.into_iter().collect();
+            let split = "split={ method = { kind = 'parallel' }, cut = 2 }";
+            let split = key.starts_with("split.").then_some(split);
+            let set: Vec<&str> = plan.into_iter().chain(split).collect();
             let changed = format!("{key}={value}");
             let set = [set.as_slice(), &[changed.as_str()]].concat();
             read(EXAMPLE, &set).unwrap_or_else(|error| panic!("{key}: {error}"));

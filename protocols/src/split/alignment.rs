@@ -52,7 +52,7 @@ pub enum Towards {
     },
     /// If `g` goes against the leader (`c < 0`), what goes against it is taken away: `g' = ‖g‖ (a − c ℓ)` (Yu et al. 2020).
     /// λ plays no part.
-    Pcgrad,
+    Pcgrad {},
     /// The gradient of `L + λ (1 − cos(g, ℓ))`, its second derivatives by finite differences: the loss is differentiated
     /// once more for parameters a little aside, which takes another exchange. For fronts only.
     Regulariser {
@@ -102,7 +102,7 @@ impl Alignment {
 
     /// Whether alignment changes anything.
     pub fn is_active(&self) -> bool {
-        self.lambda > 0.0 || self.towards == Towards::Pcgrad
+        self.lambda > 0.0 || self.towards == Towards::Pcgrad {}
     }
 
     /// Whether leaders are identified in this step, counted from 1.
@@ -151,8 +151,8 @@ impl Alignment {
                 let scale = if keep_norm { 1.0 / grown } else { 1.0 };
                 (scale * (1.0 - lambda * cosine), scale * lambda * norm)
             }
-            Towards::Pcgrad if cosine < 0.0 => (1.0, -cosine * norm),
-            Towards::Pcgrad | Towards::Regulariser { .. } => return,
+            Towards::Pcgrad {} if cosine < 0.0 => (1.0, -cosine * norm),
+            Towards::Pcgrad {} | Towards::Regulariser { .. } => return,
         };
         for (value, leader) in gradient.iter_mut().zip(leader) {
             *value = (own * f64::from(*value) + of_leader * f64::from(*leader)) as f32;
@@ -237,7 +237,7 @@ mod tests {
             let mut aligned = gradient.clone();
             project(lambda, keep_norm).align(&mut aligned, &leader);
             prop_assert!(Geometry::of(&aligned, &leader).cosine >= before.cosine - 1e-6);
-            Alignment { towards: Towards::Pcgrad, ..Alignment::default() }.align(&mut aligned, &leader);
+            Alignment { towards: Towards::Pcgrad {}, ..Alignment::default() }.align(&mut aligned, &leader);
             prop_assert!(Geometry::of(&aligned, &leader).cosine >= before.cosine - 1e-6);
         }
 
@@ -269,7 +269,7 @@ mod tests {
         fn nothing_that_goes_against_the_leader_is_left_by_pcgrad(gradient in vector(), leader in vector()) {
             let leader = unit(&leader);
             let mut aligned = gradient.clone();
-            Alignment { towards: Towards::Pcgrad, ..Alignment::default() }.align(&mut aligned, &leader);
+            Alignment { towards: Towards::Pcgrad {}, ..Alignment::default() }.align(&mut aligned, &leader);
             let product: f64 = aligned.iter().zip(&leader).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             prop_assert!(product >= -1e-3 * Geometry::of(&gradient, &leader).norm);
         }

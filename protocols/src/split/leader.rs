@@ -17,7 +17,7 @@ pub enum Selector {
         q: f64,
     },
     /// Those whose consistency is at least the mean.
-    AboveMean,
+    AboveMean {},
     /// Those whose consistency is at least `cosine`.
     Threshold {
         /// From −1 to 1.
@@ -35,7 +35,7 @@ pub enum Selector {
         cosine: f64,
     },
     /// All.
-    All,
+    All {},
 }
 
 fn default_quantile() -> f64 {
@@ -80,13 +80,13 @@ impl Selector {
         ranked.sort_by(|one, other| consistency[*other].total_cmp(&consistency[*one]));
         let at_least = |least: f64| (0..clients).filter(|at| consistency[*at] >= least).collect();
         let mut leaders: Vec<usize> = match self {
-            Self::All => (0..clients).collect(),
+            Self::All {} => (0..clients).collect(),
             Self::Quantile { q } => {
                 // The quantile is that of the sorted values' ranks, without interpolation: one of the values themselves.
                 let rank = ((1.0 - q) * (clients - 1) as f64).round() as usize;
                 at_least(consistency[ranked[rank.min(clients - 1)]])
             }
-            Self::AboveMean => at_least(consistency.iter().sum::<f64>() / clients as f64),
+            Self::AboveMean {} => at_least(consistency.iter().sum::<f64>() / clients as f64),
             Self::Threshold { cosine } => at_least(cosine),
             Self::CosineToMean { cosine: least } => {
                 let to_mean = |at: usize| {
@@ -224,11 +224,11 @@ mod tests {
         assert_eq!(lead(Selector::Quantile { q: 0.3 }), [0, 1, 2]);
         assert_eq!(lead(Selector::Quantile { q: 0.0 }), [0, 1, 2, 3]);
         assert_eq!(lead(Selector::Quantile { q: 1.0 }), [0]);
-        assert_eq!(lead(Selector::AboveMean), [0, 1, 2]);
+        assert_eq!(lead(Selector::AboveMean {}), [0, 1, 2]);
         assert_eq!(lead(Selector::Threshold { cosine: 0.0 }), [0, 1, 2]);
         assert_eq!(lead(Selector::CosineToMean { cosine: 0.5 }), [0, 1, 2]);
         assert_eq!(lead(Selector::GreedyClique { cosine: 0.9 }), [0, 1, 2]);
-        assert_eq!(lead(Selector::All), [0, 1, 2, 3]);
+        assert_eq!(lead(Selector::All {}), [0, 1, 2, 3]);
         // Nobody is that consistent, but somebody leads.
         assert_eq!(lead(Selector::Threshold { cosine: 1.0 }), [0]);
     }

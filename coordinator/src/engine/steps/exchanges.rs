@@ -187,7 +187,7 @@ impl Steps {
     fn after_leading(&mut self, alignment: Alignment, now: Duration) {
         match alignment.towards {
             Towards::Regulariser { .. } => self.open_exchange(Exchange::Probe, self.participants()),
-            Towards::Project { .. } | Towards::Pcgrad => self.open_step(now),
+            Towards::Project { .. } | Towards::Pcgrad {} => self.open_step(now),
         }
     }
 

@@ -196,14 +196,25 @@ impl Steps {
                 ..
             } => {
                 self.tally.bytes_up += payload.len() as u64;
-                let is_early = step > self.step && u64::from(step) <= self.last_step() && exchange == Exchange::Smashed;
-                if is_early && !self.early.contains_key(&index) {
+                let is_idle = self.stage == Stage::Idle;
+                let is_to_come = step > self.step || (is_idle && step == self.step);
+                if !self.steppers[index].open {
+                    self.lose(&Rejection::GivenUp);
+                    self.dismiss(index, actions);
+                } else if is_to_come && u64::from(step) <= self.last_step() && exchange == Exchange::Smashed {
                     let early = Early {
                         step,
                         examples,
                         payload: payload.to_vec(),
                     };
-                    self.early.insert(index, early);
+                    // The one that it goes on with counts.
+                    if self
+                        .early
+                        .insert(index, early)
+                        .is_some_and(|before| before.step == step)
+                    {
+                        self.lose(&Rejection::Duplicate);
+                    }
                 } else {
                     self.sent(index, step, exchange, examples, payload, actions);
                 }
@@ -302,7 +313,14 @@ impl Steps {
         self.out.insert(index);
         self.awaited.remove(&index);
         self.sent.remove(&index);
-        let (round, step) = (self.round, self.step + 1);
+        // While nobody is awaited the step has not begun.
+        let (round, step) = (self.round, self.step + u32::from(self.stage != Stage::Idle));
+        self.say(index, FromServer::Skipped { round, step }, Vec::new(), actions);
+    }
+
+    /// Nothing more is expected of a client in these steps: it may hand in what it has.
+    fn dismiss(&mut self, index: usize, actions: &mut Vec<Action>) {
+        let (round, step) = (self.round, u32::MAX);
         self.say(index, FromServer::Skipped { round, step }, Vec::new(), actions);
     }
 
@@ -332,11 +350,17 @@ impl Steps {
 
     /// Where clients take turns: the one at this place of the cohort has left this front.
     pub(super) fn hand_on(&mut self, now: Duration, at: usize, front: Weights, actions: &mut Vec<Action>) {
+        // One whose time was over has nothing to hand on.
+        let Some(stepper) = self
+            .steppers
+            .get(self.turn)
+            .filter(|stepper| stepper.at == at && stepper.open)
+        else {
+            return;
+        };
+        let name = stepper.name.clone();
         self.handed_on = Some(front);
-        if let Some(stepper) = self.stepper(at) {
-            let name = stepper.name.clone();
-            self.close(now, &name, actions);
-        }
+        self.close(now, &name, actions);
     }
 
     /// The front that was left last, where clients take turns.
@@ -364,16 +388,13 @@ impl Steps {
                 Stage::Entering => self.begin(now, actions),
                 Stage::Exchange(exchange) => self.complete(now, exchange, actions),
                 Stage::Idle => {
-                    let step = self.step.max(1);
-                    if self.contributors(step).is_empty() {
-                        return;
-                    }
+                    let Some(step) = self.next_step() else { return };
                     self.step = step - 1;
                     self.open_step(now);
                 }
             }
             self.take_early(actions);
-            if self.stage == Stage::Idle && self.contributors(self.step.max(1)).is_empty() {
+            if self.stage == Stage::Idle && self.next_step().is_none() {
                 return;
             }
         }

@@ -20,8 +20,11 @@ impl Steps {
             let reason = Rejection::ImpossibleReport(format!("{examples} examples"));
             return self.lose(&reason);
         }
-        if !stepper.open {
-            return self.lose(&Rejection::GivenUp);
+        let is_over =
+            !stepper.open || (self.split.method.takes_turns() && self.turn > index && self.stage != Stage::Entering);
+        if is_over {
+            self.lose(&Rejection::GivenUp);
+            return self.dismiss(index, actions);
         }
         let is_back = stepper.steps.is_some();
         if !is_back {
@@ -95,6 +98,19 @@ impl Steps {
         }
         self.step = 0;
         self.open_step(now);
+    }
+
+    /// While nobody is awaited: the step to go on with, if somebody who is there contributes to it. That may be the first that
+    /// has come of those who were late.
+    pub(super) fn next_step(&self) -> Option<u32> {
+        let step = self.step.max(1);
+        let ahead = self
+            .early
+            .values()
+            .map(|early| early.step)
+            .filter(|early| *early > step);
+        let mut steps = std::iter::once(step).chain(ahead.min());
+        steps.find(|step| !self.contributors(*step).is_empty())
     }
 
     /// Who contributes to a step, of those who are there.
