@@ -131,8 +131,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--selvedge", default="target/release/selvedge", help="the program")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the folder for the runs")
-    parser.add_argument("--mnist", type=pathlib.Path, help="the folder of MNIST's files")
-    parser.add_argument("--fashion-mnist", type=pathlib.Path, help="the folder of Fashion-MNIST's files")
+    sets = HERE.parent / "datasets"
+    parser.add_argument("--mnist", type=pathlib.Path, default=sets / "mnist", help="the folder of MNIST's files")
+    parser.add_argument("--fashion-mnist", type=pathlib.Path, default=sets / "fashion-mnist", help="that of Fashion-MNIST's")
     parser.add_argument("--at-once", type=int, default=2, help="runs at a time")
     parser.add_argument("--ablations", action="store_true", help="the settings of GAPSL-style, on Fashion-MNIST")
     parser.add_argument("--tune", action="store_true", help="try learning rates, on Fashion-MNIST")
