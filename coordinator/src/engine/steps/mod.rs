@@ -252,11 +252,14 @@ impl Steps {
 
     /// Takes in what has come early for the step that is opened now.
     fn take_early(&mut self, actions: &mut Vec<Action>) {
-        let due = |early: &Early| early.step <= self.step;
+        // While nobody is awaited, what has come for the step that is next is what opens it.
+        let is_due = |index: &usize, early: &Early| {
+            early.step < self.step || (early.step == self.step && self.awaited.contains(index))
+        };
         let indices: Vec<usize> = self
             .early
             .iter()
-            .filter(|(_, early)| due(early))
+            .filter(|(index, early)| is_due(index, early))
             .map(|(index, _)| *index)
             .collect();
         for index in indices {
