@@ -9,7 +9,7 @@ use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Part, Purpose, Trained, Update, Vectors,
     description::Split,
     evaluation::Batch,
-    split::{Alignment, Exchange, FromClient, FromServer, Pieces, alignment::Towards, leader::sketch, targets},
+    split::{Alignment, Exchange, FromClient, FromServer, Pieces, leader::sketch, targets},
     update::SealedUpdate,
 };
 
@@ -347,7 +347,7 @@ impl Front {
         let Some(alignment) = self.alignment() else {
             return self.step(examples);
         };
-        if let Towards::Regulariser { .. } = alignment.towards {
+        if alignment.is_probed() {
             let gradient = self.gradient();
             let leader = self.leader.as_deref();
             let aside = leader.and_then(|leader| alignment.aside(&gradient, leader));

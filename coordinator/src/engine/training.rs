@@ -231,9 +231,8 @@ impl Training {
         if is_folded {
             self.coverage.add(&part.coordinates);
         }
-        if !is_folded {
-            // It stays with the client, or counts with others.
-        } else if averaging == Some(Averaging::Uniform) {
+        // What is not folded stays with the client, or counts with others.
+        if is_folded && averaging == Some(Averaging::Uniform) {
             // What was not trained counts as left as it was.
             let mut whole = model.whole().weights.clone();
             part.coordinates.merge(&update.trained.weights, &mut whole);
@@ -243,7 +242,7 @@ impl Training {
             update.vectors = vectors;
             let all = &model.all().coordinates;
             self.aggregator.fold(update, all, weight);
-        } else {
+        } else if is_folded {
             self.aggregator.fold(update, &part.coordinates, weight);
         }
         let record = &mut self.collection.record;

@@ -10,9 +10,7 @@ use crate::{
     Purpose,
     algorithms::AlgorithmDescription,
     plan::Width,
-    split::{
-        Cut, Devices, Pieces, SplitMethodDescription, StepEncoding, StepTime, alignment::Towards, batches::BatchSizes,
-    },
+    split::{Alignment, Cut, Devices, Pieces, SplitMethodDescription, StepEncoding, StepTime, batches::BatchSizes},
 };
 
 /// `[split]`: clients train the front of the model, the coordinator the back.
@@ -205,18 +203,14 @@ impl Split {
             let key = format!("split.{key}");
             problems.push(Problem { key, message });
         };
-        if let (Some(alignment), Labels::UShape) = (method.alignment(), self.labels)
-            && matches!(alignment.towards, Towards::Regulariser { .. })
-        {
+        let is_probed = method.alignment().is_some_and(Alignment::is_probed);
+        if is_probed && self.labels == Labels::UShape {
             refuse(
                 "labels",
                 "the regulariser needs the labels on the server: set `labels = \"sent\"`".into(),
             );
         }
         let is_exact = [self.smashed, self.gradients] == [StepEncoding::F32; 2];
-        let is_probed = method
-            .alignment()
-            .is_some_and(|alignment| matches!(alignment.towards, Towards::Regulariser { .. }));
         if is_probed && !is_exact {
             let message = "the regulariser takes differences of gradients, of which other encodings leave nothing: set both to `f32`";
             refuse("gradients", message.into());

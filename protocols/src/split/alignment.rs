@@ -105,6 +105,11 @@ impl Alignment {
         self.lambda > 0.0 || self.towards == Towards::Pcgrad {}
     }
 
+    /// Whether a gradient is turned by what a probe shows: the loss is differentiated a second time.
+    pub fn is_probed(&self) -> bool {
+        matches!(self.towards, Towards::Regulariser { .. })
+    }
+
     /// Whether leaders are identified in this step, counted from 1.
     pub fn is_refreshed(&self, step: u32) -> bool {
         step.saturating_sub(1).is_multiple_of(self.refresh.max(1))

@@ -129,14 +129,6 @@ impl Pieces {
         let [front_buffers, _, head_buffers] = self.buffers;
         front + head + front_buffers + head_buffers
     }
-
-    /// How many values go across the cut for an example.
-    ///
-    /// # Errors
-    /// None for pieces that were made.
-    pub fn smashed(&self) -> Result<usize, ModelError> {
-        Ok(self.front.output()?.iter().product())
-    }
 }
 
 fn pick(model: &SubModel, parameters: &[Range<usize>], buffers: &[Range<usize>]) -> SubModel {

@@ -7,7 +7,7 @@ use selvedge_models::ModelError;
 use selvedge_protocols::{
     Rejection,
     description::Labels,
-    split::{Alignment, Exchange, FromServer, StepEncoding, alignment::Towards, targets::Received},
+    split::{Exchange, FromServer, StepEncoding, targets::Received},
 };
 
 use super::{
@@ -95,14 +95,13 @@ impl Steps {
     }
 
     /// How many of so many are needed.
-    pub(super) fn needed(&self, expected: usize) -> usize {
+    fn needed(&self, expected: usize) -> usize {
         ((self.split.step_quorum * expected as f64 - 1e-9).ceil() as usize).max(1)
     }
 
     /// Whether a probe follows in this step.
-    pub(super) fn is_probed(&self) -> bool {
-        let is_regulariser = |alignment: Alignment| matches!(alignment.towards, Towards::Regulariser { .. });
-        self.alignment().is_some_and(is_regulariser)
+    fn is_probed(&self) -> bool {
+        self.alignment().is_some_and(|alignment| alignment.is_probed())
     }
 
     /// Leaves out those whose loss or gradient is not finite: they would spoil the back for all. Says whether there were any.
@@ -178,16 +177,15 @@ impl Steps {
             Some(alignment) if alignment.is_refreshed(self.step) => {
                 self.open_exchange(Exchange::Sketch, participants);
             }
-            Some(alignment) => self.after_leading(alignment, now),
-            None => self.open_step(now),
+            _ => self.after_leading(now),
         }
     }
 
     /// What follows when clients have the leader.
-    fn after_leading(&mut self, alignment: Alignment, now: Duration) {
-        match alignment.towards {
-            Towards::Regulariser { .. } => self.open_exchange(Exchange::Probe, self.participants()),
-            Towards::Project { .. } | Towards::Pcgrad {} => self.open_step(now),
+    fn after_leading(&mut self, now: Duration) {
+        match self.is_probed() {
+            true => self.open_exchange(Exchange::Probe, self.participants()),
+            false => self.open_step(now),
         }
     }
 
@@ -238,25 +236,20 @@ impl Steps {
         for index in self.participants() {
             self.answer(index, Exchange::Gradient, payload.clone(), actions);
         }
-        self.after_leading(alignment, now);
+        self.after_leading(now);
         Ok(())
     }
 
     fn probed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
         let mut sent = std::mem::take(&mut self.sent);
-        let mut probes = Vec::with_capacity(self.batch.len());
-        for contribution in &self.batch {
-            if let Some(Sent::Smashed(smashed, _)) = sent.remove(&contribution.at) {
-                probes.push(Contribution {
-                    client: contribution.client.clone(),
-                    at: contribution.at,
-                    pieces: contribution.pieces.clone(),
-                    smashed,
-                    targets: contribution.targets.clone(),
-                });
-            }
-        }
-        self.batch = probes;
+        self.batch
+            .retain_mut(|contribution| match sent.remove(&contribution.at) {
+                Some(Sent::Smashed(smashed, _)) => {
+                    contribution.smashed = smashed;
+                    true
+                }
+                _ => false,
+            });
         if !self.batch.is_empty() {
             let outputs = self.backs.forward(self.step, &self.batch)?;
             let (gradients, _) = self.backs.losses(&self.batch, &outputs)?;

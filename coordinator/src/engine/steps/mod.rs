@@ -374,9 +374,8 @@ impl Steps {
     /// Goes on with what can be done without hearing anything new.
     pub(super) fn advance(&mut self, now: Duration, actions: &mut Vec<Action>) {
         // The time for an exchange begins when its opening has been said, not while it is computed.
-        let due = *self
-            .due
-            .get_or_insert(now + Duration::from_secs_f64(self.split.step_seconds));
+        let opened = now + self.patience();
+        let due = *self.due.get_or_insert(opened);
         if now >= due && !self.awaited.is_empty() {
             self.give_up_awaited(actions);
         } else if now >= due && self.takes_turns() && self.stage == Stage::Idle && self.turn < self.steppers.len() {
