@@ -27,7 +27,7 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const LINK_WINDOW: u32 = 8 << 20;
 /// What may be under way before anything is known of the path: about one step's smashed data. Steps come in bursts with
 /// pauses between them, in which a window that began at the usual 15 kB hardly grows.
-const INITIAL_WINDOW: u64 = 256 << 10;
+const INITIAL_WINDOW: u64 = 1 << 20;
 /// The two time limits of the wire. (The third, a round's deadline, is the engine's.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
