@@ -344,6 +344,21 @@ fn every_selector_placement_and_way_of_turning_trains() {
 }
 
 #[test]
+fn who_led_and_how_much_gradients_agreed_is_written_down() {
+    let method = "{ kind = 'gapsl', refresh = 2, selector = { kind = 'all' } }";
+    let ran = simulate(&description(&[&split(method, "cut = 4")]), 2);
+    for record in &ran.records {
+        let steps = record.steps.as_ref().unwrap();
+        // All of the four, in the first and in the third of three steps.
+        assert_eq!(steps.led.values().copied().collect::<Vec<_>>(), [2; 4]);
+        assert!(steps.agreement.is_some_and(|cosine| cosine.abs() <= 1.0), "{steps:?}");
+    }
+    let plain = simulate(&description(&[&split("{ kind = 'parallel' }", "cut = 4")]), 2);
+    let steps = plain.records[0].steps.as_ref().unwrap();
+    assert!(steps.led.is_empty() && steps.agreement.is_none());
+}
+
+#[test]
 fn global_batches_go_through_all_examples() {
     let set = [
         "training={ epochs = 1, batch_size = 64, optimiser = { kind = 'sgd', learning_rate = 0.05 } }",
@@ -373,12 +388,18 @@ fn stitched_models_are_evaluated_with_their_own_classes_in_mind() {
     assert!(ran.records[0].stitched.is_empty() && ran.records[0].test_accuracy.is_none());
     let record = &ran.records[1];
     assert_eq!(record.stitched.len(), 4);
-    let mean = record.stitched.iter().map(|stitched| stitched.accuracy).sum::<f64>() / 4.0;
+    let mean = record
+        .stitched
+        .iter()
+        .map(|stitched| stitched.accuracy.unwrap())
+        .sum::<f64>()
+        / 4.0;
     assert_eq!(record.test_accuracy, Some(mean));
     for stitched in &record.stitched {
         // The test set has almost as many of each class, so that both are almost one.
-        assert!((stitched.accuracy - stitched.balanced_accuracy.unwrap()).abs() < 0.02);
-        assert!(stitched.own_accuracy.unwrap() > stitched.accuracy, "{stitched:?}");
+        let accuracy = stitched.accuracy.unwrap();
+        assert!((accuracy - stitched.balanced_accuracy.unwrap()).abs() < 0.02);
+        assert!(stitched.own_accuracy.unwrap() > accuracy, "{stitched:?}");
         assert!((0.1..=1.0).contains(&stitched.majority.unwrap()));
     }
     // Fronts go to the server only to be evaluated.

@@ -81,6 +81,12 @@ pub struct StepsRecord {
     /// How often a client's part of a step was lost, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost: BTreeMap<String, usize>,
+    /// Where fronts' gradients are aligned, the mean cosine between two clients' gradients when leaders were identified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<f64>,
+    /// How often each client led.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub led: BTreeMap<ClientName, u64>,
 }
 
 /// How the back does with the front that a client keeps.
@@ -88,8 +94,8 @@ pub struct StepsRecord {
 pub struct StitchedRecord {
     /// The client.
     pub client: ClientName,
-    /// The accuracy on the coordinator's test set.
-    pub accuracy: f64,
+    /// The accuracy on the coordinator's test set; none where the loss has no such thing.
+    pub accuracy: Option<f64>,
     /// The mean of the classes' accuracies there.
     pub balanced_accuracy: Option<f64>,
     /// The accuracy there if classes were as frequent as among the examples that the client has trained on; unknown where
@@ -194,7 +200,8 @@ impl RoundRecord {
         let count = self.stitched.len() as f64;
         if count > 0.0 {
             self.test_loss = self.test_loss.map(|sum| sum / count);
-            self.test_accuracy = Some(self.stitched.iter().map(|stitched| stitched.accuracy).sum::<f64>() / count);
+            let accuracies: Option<Vec<f64>> = self.stitched.iter().map(|stitched| stitched.accuracy).collect();
+            self.test_accuracy = accuracies.map(|accuracies| accuracies.iter().sum::<f64>() / count);
         }
     }
 
@@ -208,7 +215,7 @@ impl RoundRecord {
                 let counts = classes.get(client).filter(|counts| !counts.is_empty());
                 self.stitched.push(StitchedRecord {
                     client: client.clone(),
-                    accuracy: accuracy.unwrap_or(0.0),
+                    accuracy,
                     balanced_accuracy: tested.by_class.balanced_accuracy(),
                     own_accuracy: counts.and_then(|counts| tested.by_class.accuracy_for(counts)),
                     majority: counts.and_then(|counts| {

@@ -55,7 +55,10 @@ impl Output {
                 "{ended} after {rounds} rounds and {seconds:.1} s{accuracy}"
             ))?;
             let report = folder.join("report.html");
-            print(format_args!("model, rounds and report are saved: {}", report.display()))?;
+            print(format_args!(
+                "the trained weights, rounds and report are saved: {}",
+                report.display()
+            ))?;
         }
         match summary.outcome {
             Outcome::Completed if summary.applied == 0 => Err(Failure::nothing_applied()),

@@ -114,8 +114,7 @@ impl Splitting {
                 Backs::shared(description, round, split, &weights.unwrap_or_default(), leaders.back)?
             }
         };
-        let at_once = if split.method.takes_turns() { 1 } else { steppers.len() };
-        let predicted = description.predicted_step(at_once)?;
+        let predicted = description.predicted_step(split.at_once(steppers.len()))?;
         Ok((!steppers.is_empty()).then(|| Self {
             predicted,
             split: split.clone(),
@@ -206,6 +205,8 @@ impl Splitting {
                 seconds: tally.seconds_a_step(),
                 predicted_seconds: self.predicted,
                 lost: tally.lost.clone(),
+                agreement: tally.agreement(),
+                led: tally.led.clone(),
             },
         }
     }

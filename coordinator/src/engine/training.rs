@@ -303,7 +303,11 @@ impl Training {
             None
         } else {
             self.aggregator.finish(&model.whole().weights).or_else(|| {
-                record.remark("none of the clients that answered holds an example: the model stays as it was".into());
+                let reason = match &record.steps {
+                    Some(steps) if steps.made == 0 => "no step was made",
+                    _ => "none of the clients that answered holds an example",
+                };
+                record.remark(format!("{reason}: the model stays as it was"));
                 None
             })
         };

@@ -71,11 +71,8 @@ impl Selector {
         }
         let products = products(gradients);
         let norm = |at: usize| products[at][at].sqrt();
-        let cosine = |one: usize, other: usize| quotient(products[one][other], norm(one) * norm(other));
-        let others = |at: usize| (0..clients).filter(move |other| *other != at);
-        let consistency: Vec<f64> = (0..clients)
-            .map(|at| others(at).map(|other| cosine(at, other)).sum::<f64>() / (clients - 1) as f64)
-            .collect();
+        let cosine = |one: usize, other: usize| cosine(&products, one, other);
+        let consistency = consistency(&products);
         let mut ranked: Vec<usize> = (0..clients).collect();
         ranked.sort_by(|one, other| consistency[*other].total_cmp(&consistency[*one]));
         let at_least = |least: f64| (0..clients).filter(|at| consistency[*at] >= least).collect();
@@ -119,6 +116,26 @@ impl Selector {
         leaders.sort_unstable();
         leaders
     }
+}
+
+/// How much clients' gradients agree: the mean cosine between two of them, the mean of their consistencies. `None` of
+/// fewer than two. What is given may be sketches of the gradients.
+pub fn agreement(gradients: &[&[f32]]) -> Option<f64> {
+    let consistency = consistency(&products(gradients));
+    (gradients.len() > 1).then(|| consistency.iter().sum::<f64>() / gradients.len() as f64)
+}
+
+/// `s_i = Σ_{j≠i} C_ij / (N − 1)` of each, from the products of each two.
+fn consistency(products: &[Vec<f64>]) -> Vec<f64> {
+    let clients = products.len();
+    let others = |at: usize| (0..clients).filter(move |other| *other != at);
+    let mean = |at: usize| others(at).map(|other| cosine(products, at, other)).sum::<f64>() / (clients - 1) as f64;
+    (0..clients).map(mean).collect()
+}
+
+fn cosine(products: &[Vec<f64>], one: usize, other: usize) -> f64 {
+    let norm = |at: usize| products[at][at].sqrt();
+    quotient(products[one][other], norm(one) * norm(other))
 }
 
 /// The products of each two vectors, in double precision.

@@ -7,7 +7,7 @@ use selvedge_models::ModelError;
 use selvedge_protocols::{
     Rejection,
     description::Labels,
-    split::{Exchange, FromServer, StepEncoding, targets::Received},
+    split::{Exchange, FromServer, StepEncoding, leader::agreement, targets::Received},
 };
 
 use super::{
@@ -211,6 +211,10 @@ impl Steps {
             }
             None => BTreeSet::new(),
         };
+        self.tally.agreements.extend(agreement(&gradients));
+        for index in &leaders {
+            *self.tally.led.entry(self.steppers[*index].name.clone()).or_default() += 1;
+        }
         for (index, ..) in &sketches {
             let payload = if leaders.contains(index) { vec![1] } else { Vec::new() };
             self.answer(*index, Exchange::Sketch, payload, actions);

@@ -51,6 +51,10 @@ pub(in crate::engine) struct Tally {
     pub(in crate::engine) steps: u64,
     /// How often a client's part of a step was lost, by reason.
     pub(in crate::engine) lost: BTreeMap<String, usize>,
+    /// How often each client led, where fronts' gradients are aligned.
+    pub(in crate::engine) led: BTreeMap<ClientName, u64>,
+    /// Each time that leaders were identified among several, how much the clients' gradients agreed.
+    pub(super) agreements: Vec<f64>,
     /// When the first step began and the last ended.
     pub(super) began: Option<Duration>,
     pub(super) ended: Duration,
@@ -61,6 +65,12 @@ pub(in crate::engine) struct Tally {
 }
 
 impl Tally {
+    /// How much clients' gradients agreed, on the mean.
+    pub(in crate::engine) fn agreement(&self) -> Option<f64> {
+        let count = self.agreements.len();
+        (count > 0).then(|| self.agreements.iter().sum::<f64>() / count as f64)
+    }
+
     /// How long a step took, on the mean.
     pub(in crate::engine) fn seconds_a_step(&self) -> Option<f64> {
         let seconds = self.ended.saturating_sub(self.began?).as_secs_f64();

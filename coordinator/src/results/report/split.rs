@@ -14,36 +14,32 @@ const LISTED: usize = 100;
 /// The accuracy over the rounds with the fronts that clients keep: mean, least, and on their own classes.
 pub(super) fn charts(records: &[RoundRecord]) -> Markup {
     let rounds = records.last().map_or(0, |record| record.round);
-    let line = |name: &'static str, value: fn(&[StitchedRecord]) -> Option<f64>| {
-        let points = records.iter().map(|record| (record.round, value(&record.stitched)));
-        Series::new(name, points)
-    };
-    let least = |stitched: &[StitchedRecord]| stitched.iter().map(|stitched| stitched.accuracy).reduce(f64::min);
-    let mean = |stitched: &[StitchedRecord], of: fn(&StitchedRecord) -> Option<f64>| {
-        let values: Vec<f64> = stitched.iter().filter_map(of).collect();
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    let line = |name: &'static str, value: fn(&RoundRecord) -> Option<f64>| {
+        Series::new(name, records.iter().map(|record| (record.round, value(record))))
     };
     let lines = vec![
-        Series::new(
-            "mean",
-            records
-                .iter()
-                .map(|record| (record.round, mean(&record.stitched, |one| Some(one.accuracy)))),
-        ),
-        line("least", least),
-        Series::new(
-            "as clients’ own classes are",
-            records
-                .iter()
-                .map(|record| (record.round, mean(&record.stitched, |one| one.own_accuracy))),
-        ),
+        line("mean", |record| mean(&record.stitched, |one| one.accuracy)),
+        line("least", |record| {
+            record.stitched.iter().filter_map(|one| one.accuracy).reduce(f64::min)
+        }),
+        line("as clients’ own classes are", |record| {
+            mean(&record.stitched, |one| one.own_accuracy)
+        }),
     ];
-    let steps = |record: &RoundRecord| Some(record.steps.as_ref()?.made as f64);
-    let lost = |record: &RoundRecord| Some(record.steps.as_ref()?.lost.values().sum::<usize>() as f64);
     let counts = vec![
-        Series::new("made", records.iter().map(|record| (record.round, steps(record)))),
-        Series::new("parts lost", records.iter().map(|record| (record.round, lost(record)))),
+        line("made", |record| Some(record.steps.as_ref()?.made as f64)),
+        line("parts lost", |record| {
+            Some(record.steps.as_ref()?.lost.values().sum::<usize>() as f64)
+        }),
     ];
+    let times = vec![
+        line("measured", |record| Some(1e3 * record.steps.as_ref()?.seconds?)),
+        line("predicted", |record| {
+            Some(1e3 * record.steps.as_ref()?.predicted_seconds?)
+        }),
+    ];
+    let steps = || records.iter().filter_map(|record| record.steps.as_ref());
+    let is_timed = steps().any(|steps| steps.seconds.is_some() || steps.predicted_seconds.is_some());
     let chart = |title, scale, series| {
         Chart {
             title,
@@ -59,8 +55,16 @@ pub(super) fn charts(records: &[RoundRecord]) -> Markup {
                 (chart("Accuracy with clients’ fronts", Scale::Percent, lines))
             }
             (chart("Steps of a round", Scale::Count, counts))
+            @if is_timed {
+                (chart("Milliseconds of a step", Scale::Number, times))
+            }
         }
     }
+}
+
+fn mean(stitched: &[StitchedRecord], of: fn(&StitchedRecord) -> Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = stitched.iter().filter_map(of).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The back with the front of each client, after the last round that was evaluated.
@@ -69,7 +73,8 @@ pub(super) fn table(records: &[RoundRecord]) -> Markup {
         return html! {};
     };
     let mut clients: Vec<&StitchedRecord> = record.stitched.iter().collect();
-    clients.sort_by(|one, other| one.accuracy.total_cmp(&other.accuracy));
+    let accuracy = |one: &StitchedRecord| one.accuracy.unwrap_or(0.0);
+    clients.sort_by(|one, other| accuracy(one).total_cmp(&accuracy(other)));
     let share = |share: Option<f64>| finite(share).map_or_else(|| "–".into(), figures::percent);
     html! {
         div.scroll tabindex="0" {
@@ -83,7 +88,7 @@ pub(super) fn table(records: &[RoundRecord]) -> Markup {
                     @for client in clients.iter().take(LISTED) {
                         tr {
                             td { (client.client) }
-                            td { (share(Some(client.accuracy))) }
+                            td { (share(client.accuracy)) }
                             td { (share(client.balanced_accuracy)) }
                             td { (share(client.own_accuracy)) }
                             td { (share(client.majority)) }
