@@ -61,9 +61,44 @@ fn every_cut_has_a_row() {
 
 #[test]
 fn the_recommended_cut_depends_on_the_links() {
-    assert!(recommended(&[]).starts_with("1 "));
+    assert!(recommended(&[]).starts_with("3 "));
     let slow = recommended(&["--up", "1", "--down", "1", "--delay", "20"]);
     assert!(slow.starts_with("8 "), "{slow}");
+}
+
+#[test]
+fn a_description_says_what_flags_leave_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.toml");
+    let description = "rounds = 1
+        clients = 16
+        data = { source = 'fashion-mnist-small' }
+        model = { preset = 'mcmahan-cnn' }
+        training = { batch_size = 20, optimiser = { kind = 'sgd', learning_rate = 0.1 } }
+        [split]
+        method = { kind = 'parallel' }
+        cut = 3
+        smashed = 'bf16'
+        devices = { speed = 1, server_speed = 100 }";
+    std::fs::write(&file, description).unwrap();
+    let shown = |flags: &[&str]| {
+        let command = Command::new(env!("CARGO_BIN_EXE_selvedge"))
+            .args(["model", "show", "--cuts"])
+            .arg(&file)
+            .args(flags)
+            .output()
+            .unwrap();
+        assert!(command.status.success(), "{}", String::from_utf8_lossy(&command.stderr));
+        String::from_utf8(command.stdout).unwrap()
+    };
+    let text = shown(&[]);
+    let row = text.lines().find(|line| line.starts_with("3 ")).expect(&text);
+    assert!(row.contains("12,544") && row.contains("the description's"), "{text}");
+    assert!(text.contains("one batch of 20, for 16 clients together"), "{text}");
+    let text = shown(&["--split-clients", "1", "--batch", "5", "--encoding", "int8"]);
+    assert!(text.contains("one batch of 5, for one client"), "{text}");
+    assert!(text.contains("6,280"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("none ")), "{text}");
 }
 
 #[test]
@@ -88,7 +123,7 @@ fn flags_that_make_no_sense_are_refused() {
     refused(&with(&["--up", "-1"]), &["--up", "above 0"]);
     refused(&with(&["--down", "inf"]), &["--down", "finite"]);
     refused(&with(&["--delay", "-1"]), &["--delay", "0 or above"]);
-    refused(&with(&["--batch", "0"]), &["--batch", "1.."]);
-    refused(&with(&["--split-clients", "0"]), &["--split-clients", "1.."]);
+    refused(&with(&["--batch", "0"]), &["--batch", "1..=1000000"]);
+    refused(&with(&["--split-clients", "0"]), &["--split-clients", "1..=1000000"]);
     refused(&with(&["--encoding", "int4"]), &["--encoding", "bf16"]);
 }

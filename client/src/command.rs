@@ -11,6 +11,7 @@ use std::{
 
 use clap::Args;
 use selvedge_data::{DataError, Source};
+use selvedge_models::{ModelError, training_speed};
 use selvedge_protocols::{
     Description,
     description::DescriptionError,
@@ -41,10 +42,11 @@ pub struct ClientCommand {
     /// have, this one gets a sub-model that fits
     #[arg(long, value_name = "MB", value_parser = above_zero)]
     memory: Option<f64>,
-    /// Speed of training, in billions of floating-point operations a second: where clients report what they have, this
-    /// one gets a sub-model that it can train within a round
-    #[arg(long, value_name = "GFLOPS", value_parser = above_zero)]
-    speed: Option<f64>,
+    /// Speed of training, in billions of floating-point operations a second, or `measure`: where clients report what they
+    /// have, this one gets a sub-model that it can train within a round; where models are cut, the coordinator says how
+    /// long a step should take
+    #[arg(long, value_name = "GFLOPS", value_parser = speed)]
+    speed: Option<Speed>,
     /// Give up after so long without a coordinator
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     give_up_after: u64,
@@ -63,6 +65,28 @@ struct ExamplesFrom {
     /// client with this name
     #[arg(long, value_name = "DESCRIPTION")]
     deal: Option<PathBuf>,
+}
+
+/// How fast a client trains.
+#[derive(Clone, Copy, Debug)]
+enum Speed {
+    /// So many billions of operations a second.
+    Given(f64),
+    /// To be measured.
+    Measured,
+}
+
+/// How long a client measures its speed.
+const MEASURED: Duration = Duration::from_millis(200);
+
+impl Speed {
+    /// In operations a second.
+    fn operations(self) -> Result<f64, ModelError> {
+        match self {
+            Self::Given(billions) => Ok(billions * 1e9),
+            Self::Measured => training_speed(MEASURED),
+        }
+    }
 }
 
 /// Why a client's command failed.
@@ -88,6 +112,9 @@ pub enum ClientError {
     /// The runtime cannot be started, or signals cannot be caught.
     #[error("this process cannot be set up: {0}")]
     System(#[from] io::Error),
+    /// The speed of this machine cannot be measured.
+    #[error("the speed of training cannot be measured: {0}")]
+    Speed(#[from] ModelError),
     /// The agent gave up.
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -101,7 +128,7 @@ impl ClientError {
             Self::Source { .. } => "E-CLIENT-SOURCE",
             Self::Description(error) => error.code(),
             Self::Data(error) => error.code(),
-            Self::System(_) => "E-SYSTEM",
+            Self::System(_) | Self::Speed(_) => "E-SYSTEM",
             Self::Agent(error) => error.code(),
         }
     }
@@ -119,7 +146,7 @@ impl ClientCommand {
             credentials,
             supply: self.examples.load()?,
             memory: self.memory.map(|megabytes| (megabytes * 1e6) as u64),
-            speed: self.speed.map(|billions| billions * 1e9),
+            speed: self.speed.map(Speed::operations).transpose()?,
             state: Some(self.state),
             give_up_after: Duration::from_secs(self.give_up_after),
         };
@@ -174,6 +201,16 @@ impl ExamplesFrom {
                 detail: "say where the examples are, with --data or --deal".into(),
             }),
         }
+    }
+}
+
+/// Reads a speed.
+fn speed(text: &str) -> Result<Speed, String> {
+    match text {
+        "measure" => Ok(Speed::Measured),
+        text => above_zero(text)
+            .map(Speed::Given)
+            .map_err(|error| format!("{error}, and it is not `measure`")),
     }
 }
 

@@ -123,16 +123,10 @@ impl fmt::Display for Summary {
         if self.buffers > 0 {
             writeln!(f, "and {} values of running statistics", grouped(self.buffers as u64))?;
         }
-        match self.layers.as_slice() {
-            [first, .., before_last, _] if first.place != before_last.place => {
-                write!(
-                    f,
-                    "can be cut after each of the layers {} to {}",
-                    first.place, before_last.place
-                )
-            }
-            [first, _] => write!(f, "can be cut after layer {}", first.place),
-            _ => write!(f, "cannot be cut: it has one layer"),
+        match self.layers.len() {
+            0 | 1 => write!(f, "cannot be cut: it has one layer"),
+            2 => write!(f, "can be cut after 1 layer"),
+            layers => write!(f, "can be cut after 1 to {} layers", layers - 1),
         }
     }
 }

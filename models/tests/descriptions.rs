@@ -252,5 +252,5 @@ fn a_summary_counts_parameters_and_work() {
     assert_eq!(summary.layers[3].output, [64, 14, 14]);
     let text = summary.to_string();
     assert!(text.contains("1,663,370"), "{text}");
-    assert!(text.contains("can be cut after each of the layers 0 to 8"), "{text}");
+    assert!(text.contains("can be cut after 1 to 9 layers"), "{text}");
 }

@@ -2,22 +2,19 @@
 #![allow(clippy::unwrap_used)]
 
 use selvedge_models::{CutSummary, ModelDescription, Preset, STEP};
-use selvedge_protocols::split::{Devices, StepEncoding, StepTime};
+use selvedge_protocols::split::{Alignment, Devices, StepEncoding, StepTime, alignment::Towards};
 
 /// A slow client, a server a hundred times as fast, and links between them without limit.
-const WITHOUT_LINKS: StepTime = StepTime {
-    devices: Devices {
+fn without_links() -> StepTime {
+    let devices = Devices {
         speed: 1.0,
         server_speed: 100.0,
         up: None,
         down: None,
         delay: 0.0,
-    },
-    batch: 10,
-    clients: 1,
-    smashed: StepEncoding::F32,
-    gradients: StepEncoding::F32,
-};
+    };
+    StepTime::new(devices, 10, 1)
+}
 
 fn cuts(preset: Preset) -> Vec<CutSummary> {
     preset.describe(&[1, 28, 28], 10).cuts(10).unwrap()
@@ -28,11 +25,11 @@ fn recommended(cuts: &[CutSummary], link: Option<f64>) -> usize {
     let devices = Devices {
         up: link,
         down: link,
-        ..WITHOUT_LINKS.devices
+        ..without_links().devices
     };
     let step = StepTime {
         devices,
-        ..WITHOUT_LINKS
+        ..without_links()
     };
     step.recommended(cuts).unwrap().layers
 }
@@ -60,8 +57,7 @@ fn a_step_takes_the_sum_of_its_terms() {
         },
         batch: 2,
         clients: 5,
-        smashed: StepEncoding::F32,
-        gradients: StepEncoding::F32,
+        ..without_links()
     };
     let (client, up, server, down) = (STEP * 0.2, 0.8, STEP * 0.08, 0.2);
     let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-9, "{one} is not {other}");
@@ -69,16 +65,52 @@ fn a_step_takes_the_sum_of_its_terms() {
     let narrow = StepTime {
         smashed: StepEncoding::Bf16,
         gradients: StepEncoding::Int8,
-        ..step
+        ..step.clone()
     };
     near(narrow.seconds(&cut), client + up / 2.0 + server + 0.050004 + 1.0);
+
+    // A head of a sixteenth of the back's work, and a fourth of the values.
+    let head = CutSummary {
+        back_operations: 500_000,
+        values: 25_000,
+        ..cut.clone()
+    };
+    let u_shape = StepTime {
+        head: Some(head),
+        ..step.clone()
+    };
+    let (client_u, server_u) = (client + STEP * 0.1, server * 15.0 / 16.0);
+    near(
+        u_shape.seconds(&cut),
+        client_u + 1.25 * up + server_u + 1.25 * down + 2.0,
+    );
+
+    let runs_again = StepTime {
+        runs_again: true,
+        ..step.clone()
+    };
+    near(runs_again.seconds(&cut), client + up + 4.0 / 3.0 * server + down + 1.0);
+
+    // A front of one parameter: its sketch and its gradient are 4 bytes each.
+    let aligned = |alignment| StepTime {
+        alignment: Some(alignment),
+        ..step.clone()
+    };
+    let leading = (8.0 * 8.0 / 8e6 + 4.0 * 8.0 / 32e6 + 2.0) / 5.0;
+    let alone = client + up + server + down + 1.0;
+    near(aligned(Alignment::default()).seconds(&cut), alone + leading);
+    let regularised = Alignment {
+        towards: Towards::Regulariser { distance: 0.01 },
+        ..Alignment::default()
+    };
+    near(aligned(regularised).seconds(&cut), 2.0 * alone + leading);
 }
 
 #[test]
 fn slower_links_move_the_cut_to_where_less_crosses() {
     let cuts = cuts(Preset::McmahanCnn);
-    // Without limits the client does as little as it can.
-    assert_eq!(recommended(&cuts, None), 1);
+    // Without limits the client does as little as it can, but for pooling, which costs it little and sends a fourth.
+    assert_eq!(recommended(&cuts, None), 3);
     // The ReLU after the dense layer gives as many values, for more work.
     assert_eq!(recommended(&cuts, Some(0.8)), 8);
     let mut crossing = u64::MAX;
@@ -94,16 +126,16 @@ fn a_busy_server_leaves_more_to_the_clients() {
     let cuts = cuts(Preset::McmahanCnn);
     let step = StepTime {
         clients: 1_000,
-        ..WITHOUT_LINKS
+        ..without_links()
     };
-    assert_eq!(step.recommended(&cuts).unwrap().layers, 9);
+    assert_eq!(step.recommended(&cuts).unwrap().layers, 8);
 }
 
 #[test]
 fn a_front_that_learns_nothing_is_recommended_only_for_want_of_another() {
     let mlp = cuts(Preset::Mlp);
     assert_eq!(mlp[0].front_parameters, 0);
-    let seconds = |cut: &CutSummary| WITHOUT_LINKS.seconds(cut);
+    let seconds = |cut: &CutSummary| without_links().seconds(cut);
     assert!(seconds(&mlp[0]) < seconds(&mlp[1]));
     assert_eq!(recommended(&mlp, None), 2);
     assert_eq!(recommended(&cuts(Preset::LogisticRegression), None), 1);
@@ -121,12 +153,12 @@ fn of_equal_cuts_the_one_with_fewer_front_layers_is_recommended() {
     )
     .unwrap();
     let cuts = description.cuts(1).unwrap();
-    let seconds = |cut: &CutSummary| WITHOUT_LINKS.seconds(cut);
+    let seconds = |cut: &CutSummary| without_links().seconds(cut);
     assert_eq!(seconds(&cuts[0]), seconds(&cuts[1]));
     assert_eq!(recommended(&cuts, None), 1);
 }
 
 #[test]
 fn without_cuts_none_is_recommended() {
-    assert_eq!(WITHOUT_LINKS.recommended(&[]), None);
+    assert_eq!(without_links().recommended(&[]), None);
 }

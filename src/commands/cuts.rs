@@ -1,10 +1,14 @@
 //! `selvedge model show --cuts`: where a model can be cut, what each cut costs, and which one to take.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::{Args, ValueEnum};
-use selvedge_models::{CutSummary, ModelDescription, ModelError, grouped};
-use selvedge_protocols::split::{Devices, StepEncoding, StepTime};
+use selvedge_models::{CutSummary, ModelDescription, ModelError, STEP, grouped};
+use selvedge_protocols::{
+    Description,
+    description::Split,
+    split::{Devices, StepEncoding, StepTime},
+};
 
 use super::model::BATCH;
 
@@ -13,8 +17,8 @@ pub(crate) struct Cuts {
     /// Show where the model can be cut for split learning, and what each cut costs
     #[arg(long)]
     cuts: bool,
-    /// Predict the time of a step and mark the cut with the shortest, for clients of this speed of training, in
-    /// billions of floating-point operations a second
+    /// Predict the time of a step and mark the cut to take, for clients of this speed of training, in billions of
+    /// floating-point operations a second [default: `split.devices` of the description, where it has that]
     #[arg(long, value_name = "GFLOPS", requires_all = ["cuts", "server_speed"], allow_negative_numbers = true)]
     #[arg(value_parser = above_zero)]
     speed: Option<f64>,
@@ -34,18 +38,21 @@ pub(crate) struct Cuts {
     #[arg(long, value_name = "MS", requires_all = ["cuts", "speed"], allow_negative_numbers = true)]
     #[arg(default_value = "0", value_parser = not_below_zero)]
     delay: f64,
-    /// Examples in a client's batch
+    /// Examples in a client's batch [default: that of the description, where it has [split], else 10]
     #[arg(long, value_name = "N", requires = "cuts", allow_negative_numbers = true)]
-    #[arg(default_value_t = BATCH, value_parser = clap::value_parser!(u64).range(1..))]
-    batch: u64,
-    /// Clients that take a step together
-    #[arg(long, value_name = "N", requires_all = ["cuts", "speed"], allow_negative_numbers = true)]
-    #[arg(default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    split_clients: u64,
-    /// How values are written as they cross the cut
-    #[arg(long, requires = "cuts", default_value = "f32")]
-    encoding: Encoding,
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    batch: Option<u64>,
+    /// Clients that take a step together [default: the description's cohort, where it has [split], else 1]
+    #[arg(long, value_name = "N", requires = "cuts", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MOST))]
+    split_clients: Option<u64>,
+    /// How values are written as they cross the cut [default: as the description's [split] says, else f32]
+    #[arg(long, requires = "cuts")]
+    encoding: Option<Encoding>,
 }
+
+/// The most examples, and clients, that are reckoned with.
+const MOST: u64 = 1_000_000;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Encoding {
@@ -62,14 +69,28 @@ impl Cuts {
         self.cuts
     }
 
-    /// The cuts of a model as a table.
-    pub(crate) fn table(&self, model: &ModelDescription) -> Result<String, ModelError> {
-        let cuts = model.cuts(self.batch)?;
+    /// The cuts of a model as a table. What flags leave open is as in the description, if it has [split].
+    pub(crate) fn table(&self, model: &ModelDescription, description: &Description) -> Result<String, ModelError> {
+        let split = description.split.as_ref();
+        let batch = self.batch.unwrap_or(match split {
+            Some(_) => description.training.batch_size as u64,
+            None => BATCH,
+        });
+        let cuts = model.cuts(batch)?;
         if cuts.is_empty() {
             return Ok("cannot be cut: it has one layer".into());
         }
-        let step = self.step();
-        let recommended = step.and_then(|step| step.recommended(&cuts)).map(|cut| cut.layers);
+        let own = split.map_or_else(BTreeSet::new, Split::fronts);
+        let step = self.step(model, description, batch)?;
+        let encoding = match (self.encoding, split) {
+            (Some(encoding), _) => encoding.into(),
+            (None, Some(split)) => split.smashed,
+            (None, None) => StepEncoding::F32,
+        };
+        let recommended = step
+            .as_ref()
+            .and_then(|step| step.recommended(&cuts))
+            .map(|cut| cut.layers);
         let mut text = String::new();
         let mut row = |cells: [&str; 7], mark: &str| {
             let mut line = String::new();
@@ -91,31 +112,49 @@ impl Cuts {
             "",
         );
         for cut in &cuts {
-            let time = step.map(|step| format!("{:.2}", step.seconds(cut) * 1e3));
+            let time = step.as_ref().map(|step| milliseconds(step.seconds(cut)));
+            let is_recommended = recommended == Some(cut.layers);
+            let mark = match (is_recommended, own.contains(&(cut.layers as u32))) {
+                (true, true) => "<- recommended, and the description's",
+                (true, false) => "<- recommended",
+                (false, true) => "<- the description's",
+                (false, false) => "",
+            };
             row(
                 [
                     &cut.layers.to_string(),
                     &format!("{} {}", cut.place, cut.kind),
                     &grouped(cut.front_parameters as u64),
                     &format!("{:.1} %", share_of_work(cut)),
-                    &format!("{:.1} MB", cut.front_memory as f64 / 1e6),
-                    &grouped(self.encoding().bytes(1, cut.values as usize).unwrap_or(usize::MAX) as u64),
+                    &megabytes(cut.front_memory),
+                    &grouped(encoding.bytes(1, cut.values as usize).unwrap_or(usize::MAX) as u64),
                     time.as_deref().unwrap_or_default(),
                 ],
-                if recommended == Some(cut.layers) {
-                    "<- recommended"
-                } else {
-                    ""
-                },
+                mark,
             );
         }
-        let batch = self.batch;
+        let whole = model.summary()?;
+        // Nothing is sent in a step.
+        let alone = |step: &StepTime| STEP * whole.operations as f64 * batch as f64 / (1e9 * step.devices.speed);
+        let time = step.as_ref().map(|step| milliseconds(alone(step)));
+        row(
+            [
+                "none",
+                "",
+                &grouped(whole.parameters as u64),
+                "100.0 %",
+                &megabytes(model.training_memory(0, batch.saturating_mul(2))?),
+                "0",
+                time.as_deref().unwrap_or_default(),
+            ],
+            "",
+        );
         text += &format!(
             "the memory is for training the client's layers in batches of {batch} with plain SGD, beside the examples \
              and the program"
         );
-        if step.is_some() {
-            let clients = match self.split_clients {
+        if let Some(step) = &step {
+            let clients = match step.clients {
                 1 => "one client".into(),
                 clients => format!("{clients} clients together"),
             };
@@ -124,30 +163,55 @@ impl Cuts {
         Ok(text)
     }
 
-    /// What a step's time depends on, when the speeds are given.
-    fn step(&self) -> Option<StepTime> {
-        Some(StepTime {
-            devices: Devices {
-                speed: self.speed?,
-                server_speed: self.server_speed?,
-                up: self.up,
-                down: self.down,
-                delay: self.delay,
-            },
-            batch: self.batch as usize,
-            clients: self.split_clients as usize,
-            smashed: self.encoding(),
-            gradients: self.encoding(),
-        })
+    /// What a step's time depends on, when the speeds are known.
+    fn step(
+        &self,
+        model: &ModelDescription,
+        description: &Description,
+        batch: u64,
+    ) -> Result<Option<StepTime>, ModelError> {
+        let split = description.split.as_ref();
+        let given = self.speed.zip(self.server_speed).map(|(speed, server_speed)| Devices {
+            speed,
+            server_speed,
+            up: self.up,
+            down: self.down,
+            delay: self.delay,
+        });
+        let Some(devices) = given.or(split.and_then(|split| split.devices)) else {
+            return Ok(None);
+        };
+        let clients = self.split_clients.unwrap_or(match split {
+            Some(split) => split.at_once(description.cohort_size()) as u64,
+            None => 1,
+        });
+        let mut step = match split {
+            Some(split) => split.step_time(model, devices, batch as usize, clients as usize)?,
+            None => StepTime::new(devices, batch as usize, clients as usize),
+        };
+        if let Some(encoding) = self.encoding {
+            (step.smashed, step.gradients) = (encoding.into(), encoding.into());
+        }
+        Ok(Some(step))
     }
+}
 
-    fn encoding(&self) -> StepEncoding {
-        match self.encoding {
-            Encoding::F32 => StepEncoding::F32,
-            Encoding::Bf16 => StepEncoding::Bf16,
-            Encoding::Int8 => StepEncoding::Int8,
+impl From<Encoding> for StepEncoding {
+    fn from(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::F32 => Self::F32,
+            Encoding::Bf16 => Self::Bf16,
+            Encoding::Int8 => Self::Int8,
         }
     }
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.2}", seconds * 1e3)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 /// The client's share of the work, in percent; 0 where there is none.

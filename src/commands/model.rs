@@ -44,14 +44,15 @@ impl Model {
             changes,
             cuts,
         } = self.command;
+        let description = changes.read(file.as_deref())?;
         let model = match preset {
             Some(preset) => preset.describe(&[1, 28, 28], 10),
-            None => changes.read(file.as_deref())?.model,
+            None => description.model.clone(),
         };
         let units = model.layout()?.units_at(width);
         let model = model.thinned(&units, false)?;
         if cuts.are_wanted() {
-            print(cuts.table(&model)?)?;
+            print(cuts.table(&model, &description)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let megabytes = model.training_memory(0, 2 * BATCH)? as f64 / 1e6;

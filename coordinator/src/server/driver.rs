@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     ServerError, WINDOW,
+    advice::Advice,
     broadcasts::Broadcasts,
     evaluation,
     notices::Notices,
@@ -57,6 +58,8 @@ pub(super) struct Driver {
     description: Arc<Description>,
     /// What clients need, in a run that goes by what they report.
     requirements: Option<Requirements>,
+    /// What steps will take clients, in a run with models that are cut.
+    advice: Option<Advice>,
     engine: Engine,
     test: Option<Arc<Dataset>>,
     welcome: ToClient,
@@ -81,9 +84,11 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         description: Arc<Description>,
         requirements: Option<Requirements>,
+        advice: Option<Advice>,
         engine: Engine,
         test: Option<Arc<Dataset>>,
         welcome: ToClient,
@@ -93,6 +98,7 @@ impl Driver {
         Self {
             description,
             requirements,
+            advice,
             engine,
             test,
             welcome,
@@ -194,6 +200,10 @@ impl Driver {
                 }
                 if let Some(width) = width {
                     self.notice(format!("{client} can train width {width}"), observe);
+                }
+                if let (Some(advice), Some(speed)) = (&self.advice, resources.speed) {
+                    let expected = advice.on(&client, speed, session.link.round_trip());
+                    self.notice(expected, observe);
                 }
                 self.sessions.insert(client.clone(), session);
                 self.tell(&client, self.welcome.clone(), observe);

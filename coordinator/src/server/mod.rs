@@ -5,6 +5,7 @@
 //! alone owns the engine. The driver never waits for a client: what it says goes into that client's own bounded queue,
 //! and a client that lets it fill up is dropped.
 
+mod advice;
 mod broadcasts;
 mod door;
 mod driver;
@@ -121,7 +122,8 @@ impl Server {
         let largest_step = description.largest_step();
         let listener = Arc::new(listener);
         let (signals, heard) = mpsc::channel(HEARD);
-        let mut driver = Driver::new(description, requirements, engine, test, welcome, heard, limits);
+        let advice = advice::Advice::of(&description)?;
+        let mut driver = Driver::new(description, requirements, advice, engine, test, welcome, heard, limits);
         let door = door::Door {
             listener: listener.clone(),
             limits,

@@ -200,7 +200,7 @@ impl Description {
                 return Err(DescriptionError::Key {
                     origin: origin.into(),
                     at,
-                    message: with_nearest(&message),
+                    message: explained(&message),
                 });
             }
         };
@@ -241,8 +241,15 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Adds to serde's "unknown field `x`, expected one of `a`, `b`" the known name nearest to `x`.
-fn with_nearest(message: &str) -> String {
+/// Puts serde's words into those of a description; adds to "unknown field `x`, expected one of `a`, `b`" the known name
+/// nearest to `x`, and to a kind that stands where its table is wanted how it is written.
+fn explained(message: &str) -> String {
+    if let Some(rest) = message.strip_prefix("invalid type: string \"")
+        && let Some((kind, rest)) = rest.split_once('"')
+        && rest.contains("internally tagged enum")
+    {
+        return format!("it is a table with its kind and the keys of that: write {{ kind = \"{kind}\" }}");
+    }
     let message = message
         .replace("unknown field", "unknown key")
         .replace("missing field", "missing key");

@@ -3,7 +3,10 @@
 use selvedge_models::{CutSummary, STEP};
 use serde::{Deserialize, Serialize};
 
-use super::StepEncoding;
+use super::{Alignment, StepEncoding, leader::sketch_length};
+
+/// Predicted times that differ by less than this factor are taken for equal.
+const NEAR: f64 = 1.1;
 
 /// What clients, server and the links between them can do: `devices` of `[split]`, from which the time of a step is
 /// predicted. Nothing else depends on it.
@@ -45,8 +48,8 @@ impl Devices {
     }
 }
 
-/// What the time of a step of parallel split learning depends on, beside the cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What the time of a step of split learning depends on, beside the cut.
+#[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
     /// What clients, server and links can do.
     pub devices: Devices,
@@ -58,21 +61,43 @@ pub struct StepTime {
     pub smashed: StepEncoding,
     /// How cut gradients travel.
     pub gradients: StepEncoding,
+    /// Of a model in the shape of a U, the second cut: what lies behind it is the clients' too.
+    pub head: Option<CutSummary>,
+    /// How the fronts' gradients are aligned, where they are.
+    pub alignment: Option<Alignment>,
+    /// Whether the server runs each batch forward twice.
+    pub runs_again: bool,
 }
 
 impl StepTime {
+    /// A step of parallel split learning, 32 bits and labels sent.
+    pub fn new(devices: Devices, batch: usize, clients: usize) -> Self {
+        Self {
+            devices,
+            batch,
+            clients,
+            smashed: StepEncoding::F32,
+            gradients: StepEncoding::F32,
+            head: None,
+            alignment: None,
+            runs_again: false,
+        }
+    }
+
     /// The predicted seconds of one step with this cut, the sum of
     ///
-    /// - the client's forward and backward: [`STEP`] x front operations x batch / speed;
-    /// - the smashed data's way up: their bytes / up;
-    /// - the server's forward and backward, on the batches of all clients together:
-    ///   [`STEP`] x back operations x batch x clients / server speed;
-    /// - the cut gradient's way down: its bytes / down;
-    /// - the delay, twice.
+    /// - the client's forward and backward: [`STEP`] x operations of front and head x batch / speed;
+    /// - the server's, on the batches of all clients together: [`STEP`] x back operations x batch x clients / server speed;
+    /// - what goes up and down, in bytes / up and bytes / down: smashed data and cut gradients; of a model in the shape of
+    ///   a U, the head's input and its gradient; where fronts are aligned, sketches and leader gradients;
+    /// - the delay, twice for each exchange.
+    ///
+    /// What an alignment does every `refresh` steps counts with that share. A probe is the whole step again.
     ///
     /// It is a little too long: the first layer with parameters needs no gradient of its input, which saves up to a
     /// third of that layer's work. It is too short where clients share a link or a processor, or where one is slower than
-    /// the others, for whom they then wait. Targets, which are few values, and the optimisers' updates are left out.
+    /// the others, for whom they then wait. Targets, which are few values, encryption and the optimisers' updates are left
+    /// out.
     pub fn seconds(&self, cut: &CutSummary) -> f64 {
         let Devices {
             speed,
@@ -81,28 +106,46 @@ impl StepTime {
             down,
             delay,
         } = self.devices;
+        let bytes = |encoding: StepEncoding, cut: &CutSummary| {
+            let values = usize::try_from(cut.values).unwrap_or(usize::MAX);
+            encoding.bytes(self.batch, values).unwrap_or(usize::MAX) as f64
+        };
+        let on_link =
+            |bytes: f64, megabits: Option<f64>| megabits.map_or(0.0, |megabits| 8.0 * bytes / (1e6 * megabits));
+        let head_operations = self.head.as_ref().map_or(0, |head| head.back_operations);
+        let client_operations = STEP * cut.front_operations.saturating_add(head_operations) as f64;
+        let forwards = if self.runs_again { 1.0 } else { 0.0 };
+        let server_operations = (STEP + forwards) * cut.back_operations.saturating_sub(head_operations) as f64;
         let batch = self.batch as f64;
-        let bits = |encoding: StepEncoding| {
-            let bytes = encoding.bytes(self.batch, usize::try_from(cut.values).unwrap_or(usize::MAX));
-            8.0 * bytes.unwrap_or(usize::MAX) as f64
-        };
-        let on_link = |encoding: StepEncoding, megabits: Option<f64>| {
-            megabits.map_or(0.0, |megabits| bits(encoding) / (1e6 * megabits))
-        };
-        let client = STEP * cut.front_operations as f64 * batch / (1e9 * speed);
-        let server = STEP * cut.back_operations as f64 * batch * self.clients as f64 / (1e9 * server_speed);
-        client + on_link(self.smashed, up) + server + on_link(self.gradients, down) + 2.0 * delay / 1e3
+        let mut seconds = client_operations * batch / (1e9 * speed)
+            + server_operations * batch * self.clients as f64 / (1e9 * server_speed)
+            + on_link(bytes(self.smashed, cut), up)
+            + on_link(bytes(self.gradients, cut), down)
+            + 2.0 * delay / 1e3;
+        if let Some(head) = &self.head {
+            seconds += on_link(bytes(self.smashed, head), down) + on_link(bytes(self.gradients, head), up);
+            seconds += 2.0 * delay / 1e3;
+        }
+        if let Some(alignment) = &self.alignment {
+            if alignment.is_probed() {
+                seconds *= 2.0;
+            }
+            let gradient = 4.0 * cut.front_parameters as f64;
+            let sketch = 4.0 * sketch_length(cut.front_parameters, alignment.sketch) as f64;
+            let leading = on_link(sketch + gradient, up) + on_link(gradient, down) + 4.0 * delay / 1e3;
+            seconds += leading / f64::from(alignment.refresh.max(1));
+        }
+        seconds
     }
 
-    /// The cut with the shortest predicted step; of several, the one with the fewest layers in the front. A front
-    /// without parameters learns nothing: such a cut is only recommended where there is no other. `None` without cuts.
+    /// The cut with the shortest predicted step. Of those that are within a tenth of it, which is nearer than predictions
+    /// are, the one where least crosses; of several, the one with the fewest layers in the front. A front without
+    /// parameters learns nothing: such a cut is only recommended where there is no other. `None` without cuts.
     pub fn recommended<'a>(&self, cuts: &'a [CutSummary]) -> Option<&'a CutSummary> {
-        let learns_nothing = |cut: &CutSummary| cut.front_parameters == 0;
-        cuts.iter().min_by(|one, other| {
-            learns_nothing(one)
-                .cmp(&learns_nothing(other))
-                .then(self.seconds(one).total_cmp(&self.seconds(other)))
-                .then(one.layers.cmp(&other.layers))
-        })
+        let learns = cuts.iter().any(|cut| cut.front_parameters > 0);
+        let candidates = || cuts.iter().filter(|cut| !learns || cut.front_parameters > 0);
+        let shortest = candidates().map(|cut| self.seconds(cut)).reduce(f64::min)?;
+        let near = candidates().filter(|cut| self.seconds(cut) <= NEAR * shortest);
+        near.min_by_key(|cut| (cut.values, cut.layers))
     }
 }

@@ -60,6 +60,11 @@ impl Link {
         (stats.udp_tx.bytes, stats.udp_rx.bytes)
     }
 
+    /// How long a message to the peer and its answer take, by what was seen so far.
+    pub fn round_trip(&self) -> Duration {
+        self.connection.rtt()
+    }
+
     /// Waits until the link has ended and says why.
     pub async fn closed(&self) -> WireError {
         self.connection.closed().await.explain(&self.peer.label)

@@ -1,15 +1,15 @@
 //! `[split]`: clients train the front of the model, the coordinator the back.
 
+mod check;
+
 use std::collections::BTreeSet;
 
-use selvedge_models::{LayerDescription, ModelDescription, ModelError};
+use selvedge_models::{ModelDescription, ModelError};
 use serde::{Deserialize, Serialize};
 
-use super::{Averaging, Description, Problem, Shares};
+use super::{Description, Shares};
 use crate::{
     Purpose,
-    algorithms::AlgorithmDescription,
-    plan::Width,
     split::{Alignment, Cut, Devices, Pieces, SplitMethodDescription, StepEncoding, StepTime, batches::BatchSizes},
 };
 
@@ -26,8 +26,8 @@ pub struct Split {
     #[serde(default)]
     pub labels: Labels,
     /// In a `u-shape`, how many layers at the end are the client's, at least 1. Default 1.
-    #[serde(default = "default_head")]
-    pub head: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<u32>,
     /// How smashed data travel. Default `f32`.
     #[serde(default)]
     pub smashed: StepEncoding,
@@ -85,10 +85,6 @@ pub enum Labels {
     UShape,
 }
 
-fn default_head() -> u32 {
-    1
-}
-
 fn default_step_quorum() -> f64 {
     0.5
 }
@@ -102,7 +98,7 @@ impl Split {
     pub fn head(&self) -> u32 {
         match self.labels {
             Labels::Sent => 0,
-            Labels::UShape => self.head,
+            Labels::UShape => self.head.unwrap_or(1),
         }
     }
 
@@ -119,193 +115,41 @@ impl Split {
         matches!(&self.cut, Cuts::Shares(shares) if shares.iter().any(|share| share.after.is_none()))
     }
 
-    /// All that is wrong with the values in a run of `description`; empty when nothing is.
-    pub(super) fn problems(&self, description: &Description) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut refuse = |key: &str, message: String| {
-            let key = format!("split.{key}");
-            problems.push(Problem { key, message });
-        };
-        let method = &*self.method;
-        if let Some((key, message)) = method.problem() {
-            refuse(&format!("method.{key}"), message);
+    /// How many of so many clients take a step together.
+    pub fn at_once(&self, clients: usize) -> usize {
+        match self.method.takes_turns() {
+            true => clients.min(1),
+            false => clients,
         }
-        if let Cuts::Shares(shares) = &self.cut {
-            let sum: f64 = shares.iter().map(|share| share.share).sum();
-            if shares.iter().any(|share| share.share.is_nan() || share.share <= 0.0) || (sum - 1.0).abs() > 1e-6 {
-                refuse(
-                    "cut",
-                    format!("the shares must be above 0 and sum to 1; they sum to {sum}"),
-                );
-            }
-            if shares.len() > 100 {
-                refuse("cut", format!("{} shares are given; 100 are the most", shares.len()));
-            }
-        }
-        let fronts = self.fronts();
-        if fronts.is_empty() {
-            refuse(
-                "cut",
-                "nobody's model is cut: give one of them `after`, or leave out [split]".into(),
-            );
-        }
-        if self.labels == Labels::UShape && self.head == 0 {
-            refuse("head", "0 is not at least 1".into());
-        } else {
-            for front in &fronts {
-                let cut = Cut {
-                    front: *front,
-                    head: self.head(),
-                };
-                if let Err(message) = check_cut(&description.model, cut) {
-                    refuse("cut", message);
-                }
-            }
-        }
-        if let Some((key, message)) = self.devices.as_ref().and_then(Devices::problem) {
-            refuse(&format!("devices.{key}"), message);
-        }
-        let quorum = self.step_quorum;
-        if !(quorum > 0.0 && quorum <= 1.0) {
-            refuse("step_quorum", format!("{quorum} is not in (0, 1]"));
-        }
-        let seconds = self.step_seconds;
-        if !(super::check::SHORTEST..=super::check::LONGEST).contains(&seconds) {
-            let (shortest, longest) = (super::check::SHORTEST, super::check::LONGEST);
-            refuse("step_seconds", format!("{seconds} is not from {shortest} to {longest}"));
-        }
-        if method.needs_one_cut() && fronts.len() > 1 {
-            refuse(
-                "cut",
-                "this method compares clients' gradients: all models must be cut at the same place".into(),
-            );
-        }
-        if method.keeps_fronts() && self.leaves_some_whole() {
-            let message = "with this method fronts are never averaged, so that nobody can train the whole model beside \
-                           them: give all of them `after`, or take the method `splitfed-v1` or `splitfed-v2`";
-            refuse("cut", message.into());
-        }
-        if (method.keeps_fronts() || method.takes_turns()) && !description.filters.is_empty() {
-            problems.push(Problem {
-                key: "filters".into(),
-                message:
-                    "with this method fronts stay with the clients or are handed on: there are no updates to filter"
-                        .into(),
-            });
-        }
-        if method.keeps_fronts() && description.evaluation.training_examples > 0 {
-            problems.push(Problem {
-                key: "evaluation.training_examples".into(),
-                message: "with this method there is no one model to evaluate on them: leave it out".into(),
-            });
-        }
-        let mut refuse = |key: &str, message: String| {
-            let key = format!("split.{key}");
-            problems.push(Problem { key, message });
-        };
-        let is_probed = method.alignment().is_some_and(Alignment::is_probed);
-        if is_probed && self.labels == Labels::UShape {
-            refuse(
-                "labels",
-                "the regulariser needs the labels on the server: set `labels = \"sent\"`".into(),
-            );
-        }
-        let is_exact = [self.smashed, self.gradients] == [StepEncoding::F32; 2];
-        if is_probed && !is_exact {
-            let message = "the regulariser takes differences of gradients, of which other encodings leave nothing: set both to `f32`";
-            refuse("gradients", message.into());
-        }
-        if method.runs_again() && has_dropout(&description.model.layers) {
-            let message = "this method runs the back on a batch a second time, where dropout would drop other values: leave \
-                           dropout out of the model";
-            refuse("method", message.into());
-        }
-        if method.takes_turns() && (self.leaves_some_whole() || fronts.len() > 1) {
-            refuse(
-                "cut",
-                "a front that is handed on must be the same for all: give one number".into(),
-            );
-        }
-        if self.batches == BatchSizes::Global && (method.takes_turns() || method.has_a_back_for_each()) {
-            refuse(
-                "batches",
-                "there is no global batch with this method: it needs one back for all at once".into(),
-            );
-        }
-        if self.batches == BatchSizes::Global && description.training.steps.is_some() {
-            refuse(
-                "batches",
-                "global batches go through all examples: give `training.epochs` instead of `steps`".into(),
-            );
-        }
-        let algorithm = &description.algorithm;
-        if !matches!(
-            algorithm,
-            AlgorithmDescription::FedAvg(_) | AlgorithmDescription::FedAdam(_)
-        ) {
-            let message = "with [split] it can be `fedavg` or `fedadam`: others change what clients do in their steps";
-            problems.push(Problem {
-                key: "algorithm.kind".into(),
-                message: message.into(),
-            });
-        }
-        let mut refuse = |key: &str, message: &str| {
-            problems.push(Problem {
-                key: key.into(),
-                message: message.into(),
-            });
-        };
-        if description.evaluation.by_clients {
-            refuse(
-                "evaluation.by_clients",
-                "with [split] clients do not have the whole model: the coordinator evaluates",
-            );
-        }
-        if let Some(sub_models) = &description.sub_models {
-            if !method.has_a_back_for_each() && sub_models.averaging == Averaging::Uniform {
-                let message = "with [split] it must be `coverage`, unless the method is `splitfed-v1`";
-                refuse("sub_models.averaging", message);
-            }
-            if !method.has_a_back_for_each() && description.widths() != [Width::WHOLE] {
-                let message = "clients with sub-models need backs of their own: take the method `splitfed-v1`";
-                refuse("split.method", message);
-            }
-            if sub_models.plan.draws_widths() || sub_models.masked_loss || sub_models.radius.is_some() {
-                let message = "with [split], `masked_loss`, `radius` and the plan `ordered` cannot be used: they need the \
-                               whole of a client's model in one place";
-                refuse("sub_models", message);
-            }
-            if description.is_calibrated() {
-                refuse(
-                    "sub_models.batch_norm",
-                    "with [split] it must be `running`: clients have no whole model to calibrate",
-                );
-            }
-        }
-        problems
     }
-}
 
-/// Whether there is dropout among the layers.
-fn has_dropout(layers: &[LayerDescription]) -> bool {
-    layers.iter().any(|layer| match layer {
-        LayerDescription::Dropout(dropout) => dropout.rate > 0.0,
-        LayerDescription::Residual(residual) => has_dropout(&residual.layers) || has_dropout(&residual.shortcut),
-        _ => false,
-    })
-}
-
-/// Whether the model can be cut like this.
-fn check_cut(model: &ModelDescription, cut: Cut) -> Result<(), String> {
-    let pieces = Pieces::of(model, cut).map_err(|error| error.to_string())?;
-    // A front that nothing can be learned in is no front to train, but works; a back is what this is for.
-    let back = pieces.back.layout().map_err(|error| error.to_string())?;
-    match back.parameter_count() {
-        0 => Err(format!(
-            "cut after {} layers, with {} at the end on the client, it leaves the server nothing to train",
-            cut.front, cut.head
-        )),
-        _ => Ok(()),
+    /// What the time of a step depends on, when a model is trained with these settings.
+    ///
+    /// # Errors
+    /// When the model is not in order.
+    pub fn step_time(
+        &self,
+        model: &ModelDescription,
+        devices: Devices,
+        batch: usize,
+        clients: usize,
+    ) -> Result<StepTime, ModelError> {
+        let head = match self.head() {
+            0 => None,
+            head => {
+                let behind = model.layers.len().saturating_sub(head as usize);
+                model.cuts(batch as u64)?.into_iter().find(|cut| cut.layers == behind)
+            }
+        };
+        let alignment = self.method.alignment().copied();
+        Ok(StepTime {
+            smashed: self.smashed,
+            gradients: self.gradients,
+            head,
+            alignment: alignment.filter(Alignment::is_active_on_fronts),
+            runs_again: self.method.runs_again(),
+            ..StepTime::new(devices, batch, clients)
+        })
     }
 }
 
@@ -330,13 +174,7 @@ impl Description {
             return Ok(None);
         };
         let batch = self.training.batch_size;
-        let time = StepTime {
-            devices,
-            batch,
-            clients,
-            smashed: split.smashed,
-            gradients: split.gradients,
-        };
+        let time = split.step_time(&self.model, devices, batch, clients)?;
         let fronts = split.fronts();
         let cuts = self.model.cuts(batch as u64)?;
         let used = cuts.iter().filter(|cut| fronts.contains(&(cut.layers as u32)));

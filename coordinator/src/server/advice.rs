@@ -1,0 +1,107 @@
+//! What is to be expected of a client's steps, by what it says about its device as it joins.
+
+use std::time::Duration;
+
+use selvedge_models::{CutSummary, ModelError, training_speed};
+use selvedge_protocols::{
+    ClientName, Description,
+    description::Split,
+    split::{Devices, StepTime},
+};
+
+/// How long the coordinator measures its own speed.
+const MEASURED: Duration = Duration::from_millis(100);
+
+/// What is to be expected of steps, and where models had better be cut.
+pub(super) struct Advice {
+    cuts: Vec<CutSummary>,
+    /// Where this run cuts them.
+    own: Vec<CutSummary>,
+    /// A step of a client with a device that is not known yet.
+    step: StepTime,
+}
+
+impl Advice {
+    /// Of a run with models that are cut. The coordinator's speed is the description's, or else is measured.
+    pub(super) fn of(description: &Description) -> Result<Option<Self>, ModelError> {
+        let Some(split) = &description.split else {
+            return Ok(None);
+        };
+        let batch = description.training.batch_size;
+        let clients = split.at_once(description.cohort_size());
+        let devices = match split.devices {
+            Some(devices) => devices,
+            None => Devices {
+                speed: 1.0,
+                server_speed: training_speed(MEASURED)? / 1e9,
+                up: None,
+                down: None,
+                delay: 0.0,
+            },
+        };
+        let cuts = description.model.cuts(batch as u64)?;
+        let own = of_this_run(split, &cuts);
+        let step = split.step_time(&description.model, devices, batch, clients)?;
+        Ok(Some(Self { cuts, own, step }))
+    }
+
+    /// What is to be expected of a client that trains so many operations a second, so far away, in a sentence.
+    pub(super) fn on(&self, client: &ClientName, speed: f64, round_trip: Duration) -> String {
+        let mut step = self.step.clone();
+        // What a peer says may be no number above 0.
+        step.devices.speed = speed.max(f64::MIN_POSITIVE) / 1e9;
+        step.devices.delay = round_trip.as_secs_f64() * 1e3 / 2.0;
+        let took = |cut: &CutSummary| {
+            let milliseconds = step.seconds(cut) * 1e3;
+            format!(
+                "cut after {} of its layers a step should take {milliseconds:.1} ms",
+                cut.layers
+            )
+        };
+        let own: Vec<String> = self.own.iter().map(took).collect();
+        let recommended = step.recommended(&self.cuts).filter(|cut| !self.own.contains(cut));
+        let better = recommended.map_or_else(String::new, |cut| format!("; for this client alone, {}", took(cut)));
+        let Devices { speed, delay, .. } = step.devices;
+        format!(
+            "{client} trains {speed:.1} GFLOP/s, {delay:.1} ms away: the model {}{better}",
+            own.join(", ")
+        )
+    }
+}
+
+/// Those of the cuts that a run makes.
+fn of_this_run(split: &Split, cuts: &[CutSummary]) -> Vec<CutSummary> {
+    let fronts = split.fronts();
+    let cuts = cuts.iter().filter(|cut| fronts.contains(&(cut.layers as u32)));
+    cuts.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_client_far_away_is_told_what_its_steps_will_take() {
+        let text = "rounds = 1
+            clients = 2
+            data = { source = 'fashion-mnist-small' }
+            model = { preset = 'mcmahan-cnn' }
+            training = { optimiser = { kind = 'sgd', learning_rate = 0.1 } }
+            [split]
+            method = { kind = 'parallel' }
+            cut = 6
+            devices = { speed = 5, server_speed = 50, up = 100, down = 100 }";
+        let description = Description::parse(text, "test", &[]).unwrap();
+        let advice = Advice::of(&description).unwrap().unwrap();
+        let client = ClientName::new("client-1").unwrap();
+        let said = advice.on(&client, 1e9, Duration::from_millis(40));
+        assert!(
+            said.starts_with("client-1 trains 1.0 GFLOP/s, 20.0 ms away: "),
+            "{said}"
+        );
+        assert!(
+            said.contains("cut after 6 of its layers") && said.contains("cut after 3 of"),
+            "{said}"
+        );
+    }
+}

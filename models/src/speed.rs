@@ -1,0 +1,42 @@
+//! How fast this machine trains.
+
+use std::time::{Duration, Instant};
+
+use candle_core::{DType, Device, Tensor};
+use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
+
+use crate::{Loss, Mode, ModelError, Network, Preset, STEP, Targets, Weights};
+
+/// Examples in a batch.
+const BATCH: usize = 10;
+
+/// Measures how fast one thread of this machine trains, in floating-point operations a second: steps of McMahan's CNN in
+/// batches of ten, for at least this long, after one that does not count.
+///
+/// # Errors
+/// None, as long as the preset can be trained.
+pub fn training_speed(for_at_least: Duration) -> Result<f64, ModelError> {
+    let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
+    let random = ChaCha8Rng::seed_from_u64(0);
+    let mut network = Network::new(&model, &Device::Cpu)?;
+    network.load(&Weights::initial(&model, &mut random.clone())?)?;
+    let inputs = Tensor::ones((BATCH, 1, 28, 28), DType::F32, &Device::Cpu)?;
+    let classes: Vec<u32> = (0..BATCH as u32).collect();
+    let mut step = || {
+        let outputs = network.forward(&inputs, &mut Mode::Train(&random))?;
+        let gradient = Loss::CrossEntropy
+            .evaluate(&outputs, Targets::Classes(&classes))?
+            .gradient;
+        network.zero_gradient();
+        network.backward(&gradient)
+    };
+    step()?;
+    let began = Instant::now();
+    let mut steps = 0;
+    while steps == 0 || began.elapsed() < for_at_least {
+        step()?;
+        steps += 1;
+    }
+    let operations = STEP * model.summary()?.operations as f64 * (BATCH * steps) as f64;
+    Ok(operations / began.elapsed().as_secs_f64())
+}
