@@ -181,7 +181,15 @@ impl Round {
             Said::Nothing => {}
             Said::Finished => {
                 let front = self.fronts.remove(&client).unwrap();
-                self.offered.insert(client, front.finish().0);
+                match front.finish() {
+                    Ok((update, _)) => drop(self.offered.insert(client, update)),
+                    Err(error) => self.event(Event::Failed {
+                        client: name(client),
+                        round: 1,
+                        task: Task::Train,
+                        reason: error.to_string(),
+                    }),
+                }
             }
         }
     }
@@ -649,6 +657,24 @@ fn where_clients_take_turns_one_that_is_lost_or_silent_costs_its_turn_and_one_th
         (3, 9),
         "{record:?}"
     );
+    assert_eq!(record.failed.get("deadline"), Some(&1), "{record:?}");
+    // And the one after that with what that one has left, to the end.
+    let handed_on = |client: usize| {
+        let is_go = |told: &&(usize, FromServer, Vec<u8>)| told.0 == client && matches!(told.1, FromServer::Go { .. });
+        round
+            .told
+            .iter()
+            .find(is_go)
+            .map(|(_, _, payload)| payload.clone())
+            .unwrap()
+    };
+    let last: Vec<u8> = round.engine.state().weights.parameters[..20]
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let fronts = [handed_on(2), handed_on(3), last];
+    assert!(fronts.iter().all(|front| front.len() == 20 * 4));
+    assert!(fronts[0] != fronts[1] && fronts[1] != fronts[2] && fronts[0] != fronts[2]);
     // Client 1 is lost in the middle of its turn, and back at once: it goes on with the front that it has.
     let mut round = Round::open(&set);
     let mut is_lost = false;
@@ -739,7 +765,11 @@ fn a_client_slower_than_a_step_is_waited_for_once_and_not_in_every_step() {
         round.deliver(letter);
     }
     round.wait(11);
-    // From now on all is there at once but what the slow one says, which never comes.
+    // From now on all is there at once but what the slow one says, which never comes, however often it enters anew.
+    let enter = round.fronts[&slow].enter();
+    round.say(slow, enter);
+    let enter = round.up.pop_back().unwrap();
+    round.deliver(enter);
     while let Some(letter) = round.up.pop_front() {
         if letter.client != slow {
             round.deliver(letter);
@@ -779,7 +809,33 @@ fn a_slow_client_that_has_caught_up_takes_part_again() {
 }
 
 #[test]
-fn a_client_whose_loss_is_not_finite_spoils_nothing_for_the_others() {
+fn a_back_that_has_diverged_loses_steps_and_ends_the_round() {
+    // After the first step, values are as large as can be, or are none.
+    let set = ["training={ steps = 3, batch_size = 4, optimiser = { kind = 'sgd', learning_rate = 3e38 } }"];
+    for method in &METHODS[2..5] {
+        let mut round = Round::open(&[set[0], method]);
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        while !round.up.is_empty() {
+            let at = random.random_range(0..round.up.len());
+            let letter = round.up.remove(at).unwrap();
+            round.deliver(letter);
+        }
+        hand_in(&mut round);
+        let record = round.record.as_ref().unwrap();
+        assert!(round.engine.state().is_finite(), "{method}: {record:?}");
+        let lost = lost(record);
+        assert!(
+            !lost.is_empty()
+                && lost
+                    .iter()
+                    .all(|(reason, _)| ["not-finite", "too-large"].contains(reason)),
+            "{method}: {record:?}"
+        );
+    }
+}
+
+#[test]
+fn a_client_whose_values_are_beyond_all_bounds_spoils_nothing_for_the_others() {
     let huge = |letter: &Letter| {
         let mut payload = letter.payload.clone();
         let (classes, _) = (4 * 4, ());
@@ -789,7 +845,7 @@ fn a_client_whose_loss_is_not_finite_spoils_nothing_for_the_others() {
         altered(letter, payload)
     };
     let (record, told) = with_bad_step(huge);
-    assert_eq!(lost(&record), [("not-finite", 1)]);
+    assert_eq!(lost(&record), [("too-large", 1)]);
     assert_eq!((record.completed, record.steps.as_ref().unwrap().made), (4, 3));
     let finite = |payload: &[u8]| {
         let mut values = payload.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));

@@ -44,6 +44,8 @@ pub struct Front {
     /// is to be multiplied.
     probe: Option<(Vec<f32>, Vec<f32>, f32)>,
     steps: u64,
+    /// Where the head is the client's: what the examples of the step under way came to, and how many these are.
+    came_to: (f64, usize),
     seen: usize,
     loss: f64,
 }
@@ -113,6 +115,7 @@ impl Front {
             leader: None,
             probe: None,
             steps: 0,
+            came_to: (0.0, 0),
             seen: 0,
             loss: 0.0,
         })
@@ -144,8 +147,7 @@ impl Front {
 
     /// The alignment of fronts, where it does anything.
     fn alignment(&self) -> Option<Alignment> {
-        let alignment = *self.description.split.as_ref()?.method.alignment()?;
-        alignment.is_active_on_fronts().then_some(alignment)
+        self.description.split.as_ref()?.front_alignment()
     }
 
     /// How it makes itself known, at the beginning or on a new connection.
@@ -277,11 +279,11 @@ impl Front {
         Said::Message(message, payload)
     }
 
-    /// Runs the head, trains it, and gives the gradient at its input.
+    /// Runs the head, and gives the gradient at its input. It moves when the front does.
     fn run_head(&mut self, examples: Examples<'_>, payload: &[u8]) -> Result<Said, LocalError> {
         let draws = self.draws();
         let (encoding, back) = (self.split()?.smashed, self.split()?.gradients);
-        let Some(Piece { network, optimiser }) = &mut self.head else {
+        let Some(Piece { network, .. }) = &mut self.head else {
             return Ok(Said::Nothing);
         };
         let shape = network.input_shape().to_vec();
@@ -293,9 +295,7 @@ impl Front {
             .evaluate(&outputs, self.gathered.targets(examples.dataset))?;
         network.zero_gradient();
         let below = network.backward_to_input(&loss.gradient)?;
-        network.update(|parameters, gradient| optimiser.step(parameters, gradient));
-        self.loss += loss.sum;
-        self.seen += loss.examples;
+        self.came_to = (loss.sum, loss.examples);
         let mut payload = Vec::new();
         back.write(&values(&below)?, shape.iter().product(), &mut payload);
         Ok(self.send(Exchange::Head, payload))
@@ -394,20 +394,35 @@ impl Front {
         }
     }
 
-    /// Moves the front down its gradient, and goes on to the next step.
+    /// Moves front and head down their gradients, and goes on to the next step.
     fn step(&mut self, examples: Examples<'_>) -> Result<Said, LocalError> {
-        let Piece { network, optimiser } = &mut self.front;
-        network.update(|parameters, gradient| optimiser.step(parameters, gradient));
+        for Piece { network, optimiser } in std::iter::once(&mut self.front).chain(&mut self.head) {
+            network.update(|parameters, gradient| {
+                // What is infinite would spoil the piece for good.
+                if gradient.iter().all(|value| value.is_finite()) {
+                    optimiser.step(parameters, gradient);
+                }
+            });
+        }
+        let (loss, seen) = std::mem::take(&mut self.came_to);
+        self.loss += loss;
+        self.seen += seen;
         self.steps += 1;
         self.begin(self.taken + 1, examples)
     }
 
     /// The end of the round: the update, and what the client is to keep.
-    pub fn finish(self) -> (SealedUpdate, Vectors) {
+    ///
+    /// # Errors
+    /// When its values have grown beyond all bounds: they are not to be kept.
+    pub fn finish(self) -> Result<(SealedUpdate, Vectors), LocalError> {
         let none = Weights::default();
         let front = self.front.network.weights();
         let head = self.head.map_or(none, |head| head.network.weights());
         let weights = Weights::join(&front, &head);
+        if !weights.is_finite() {
+            return Err(LocalError::Diverged);
+        }
         let mut kept = Vectors::new();
         let description = &self.description;
         if description.keeps_fronts() {
@@ -424,19 +439,15 @@ impl Front {
         });
         if !description.fronts_travel(self.round) {
             let report = SealedUpdate::report(&update);
-            return (
-                SealedUpdate {
-                    report,
-                    sections: Vec::new(),
-                },
-                kept,
-            );
+            let sections = Vec::new();
+            return Ok((SealedUpdate { report, sections }, kept));
         }
         let filters = &description.filters;
         let mut random = description
             .seed
             .client_stream(Purpose::Filters, self.round, &self.client);
-        (SealedUpdate::seal(update, filters, &self.broadcast, &mut random), kept)
+        let sealed = SealedUpdate::seal(update, filters, &self.broadcast, &mut random);
+        Ok((sealed, kept))
     }
 }
 

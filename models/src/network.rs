@@ -149,6 +149,19 @@ impl Network {
         &self.buffers
     }
 
+    /// Takes over the values of the buffers alone.
+    ///
+    /// # Errors
+    /// When there are not as many.
+    pub fn set_buffers(&mut self, buffers: &[f32]) -> Result<(), ModelError> {
+        let (what, expected, given) = ("buffers", self.buffers.len(), buffers.len());
+        if given != expected {
+            return Err(ModelError::Weights { what, expected, given });
+        }
+        self.buffers.copy_from_slice(buffers);
+        Ok(())
+    }
+
     /// A copy of all values.
     pub fn weights(&self) -> Weights {
         Weights {

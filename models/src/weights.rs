@@ -31,6 +31,14 @@ impl Weights {
         Ok(Self::drawn(&description.layout()?, rng))
     }
 
+    /// Whether no value is infinite or not a number.
+    pub fn is_finite(&self) -> bool {
+        // Without an end at the first that is not, a block fills vectors.
+        let is_finite = |block: &[f32]| block.iter().fold(true, |so_far, value| so_far & value.is_finite());
+        let mut blocks = self.parameters.chunks(1024).chain(self.buffers.chunks(1024));
+        blocks.all(is_finite)
+    }
+
     /// [`initial`](Self::initial) for a layout.
     pub fn drawn(layout: &Layout, rng: &mut ChaCha8Rng) -> Self {
         let mut draw = |entries: &[Entry], count: usize| {

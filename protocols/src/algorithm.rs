@@ -64,6 +64,9 @@ pub enum LocalError {
     /// The examples are not what the loss needs.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The values that were trained are no numbers any more.
+    #[error("training has diverged: its values are not finite; a lower learning rate may help")]
+    Diverged,
     /// The run has ended meanwhile.
     #[error("local training was abandoned: the run is over")]
     Abandoned,
@@ -141,11 +144,7 @@ pub trait Algorithm: Send + Sync {
 impl ServerState {
     /// Whether no value is infinite or not a number.
     pub fn is_finite(&self) -> bool {
-        let weights = [&self.weights.parameters, &self.weights.buffers];
-        weights
-            .into_iter()
-            .chain(self.vectors.values())
-            .all(|values| all_finite(values))
+        self.weights.is_finite() && self.vectors.values().all(|values| all_finite(values))
     }
 
     /// What `algorithm` sends to the clients of a round.

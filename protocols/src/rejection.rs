@@ -8,6 +8,9 @@ pub enum Rejection {
     /// A value is NaN or infinite.
     #[error("a value in {0} is not finite")]
     NotFinite(String),
+    /// A value of a step is larger than any can be.
+    #[error("a value of a step is larger than {0:e}")]
+    TooLarge(f32),
     /// A section is missing, unexpected, or of another length or encoding than assigned.
     #[error("wrong shape: {0}")]
     WrongShape(String),
@@ -76,6 +79,7 @@ impl Rejection {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFinite(_) => "not-finite",
+            Self::TooLarge(_) => "too-large",
             Self::WrongShape(_) => "wrong-shape",
             Self::WrongSize(_) => "wrong-size",
             Self::ImpossibleReport(_) => "impossible-report",

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use selvedge_models::{CutSummary, ModelDescription, Preset, STEP};
-use selvedge_protocols::split::{Alignment, Devices, StepEncoding, StepTime, alignment::Towards};
+use selvedge_protocols::{
+    Description,
+    split::{Alignment, Devices, StepEncoding, StepTime, alignment::Towards},
+};
 
 /// A slow client, a server a hundred times as fast, and links between them without limit.
 fn without_links() -> StepTime {
@@ -47,18 +50,14 @@ fn a_step_takes_the_sum_of_its_terms() {
         front_memory: 0,
         values: 100_000,
     };
-    let step = StepTime {
-        devices: Devices {
-            speed: 0.01,
-            server_speed: 1.0,
-            up: Some(8.0),
-            down: Some(32.0),
-            delay: 500.0,
-        },
-        batch: 2,
-        clients: 5,
-        ..without_links()
+    let devices = Devices {
+        speed: 0.01,
+        server_speed: 1.0,
+        up: Some(8.0),
+        down: Some(32.0),
+        delay: 500.0,
     };
+    let step = StepTime::new(devices, 2, 5);
     let (client, up, server, down) = (STEP * 0.2, 0.8, STEP * 0.08, 0.2);
     let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-9, "{one} is not {other}");
     near(step.seconds(&cut), client + up + server + down + 1.0);
@@ -85,11 +84,15 @@ fn a_step_takes_the_sum_of_its_terms() {
         client_u + 1.25 * up + server_u + 1.25 * down + 2.0,
     );
 
-    let runs_again = StepTime {
-        runs_again: true,
+    // φ = 0.5: a forward of all five batches, then a step of a half and of five halves.
+    let aggregated = StepTime {
+        server_work: 5.0 + 3.0 * 3.0,
         ..step.clone()
     };
-    near(runs_again.seconds(&cut), client + up + 4.0 / 3.0 * server + down + 1.0);
+    near(
+        aggregated.seconds(&cut),
+        client + up + 14.0 / 15.0 * server + down + 1.0,
+    );
 
     // A front of one parameter: its sketch and its gradient are 4 bytes each.
     let aligned = |alignment| StepTime {
@@ -124,10 +127,7 @@ fn slower_links_move_the_cut_to_where_less_crosses() {
 #[test]
 fn a_busy_server_leaves_more_to_the_clients() {
     let cuts = cuts(Preset::McmahanCnn);
-    let step = StepTime {
-        clients: 1_000,
-        ..without_links()
-    };
+    let step = StepTime::new(without_links().devices, 10, 1_000);
     assert_eq!(step.recommended(&cuts).unwrap().layers, 8);
 }
 
@@ -156,6 +156,41 @@ fn of_equal_cuts_the_one_with_fewer_front_layers_is_recommended() {
     let seconds = |cut: &CutSummary| without_links().seconds(cut);
     assert_eq!(seconds(&cuts[0]), seconds(&cuts[1]));
     assert_eq!(recommended(&cuts, None), 1);
+}
+
+#[test]
+fn what_is_recommended_leaves_the_server_something_to_train() {
+    for labels in ["sent", "u-shape"] {
+        for link in [1e4, 10.0, 0.1] {
+            let description = |cut: usize| {
+                let text = format!(
+                    "rounds = 1
+                    clients = 2
+                    data = {{ source = 'fashion-mnist-small' }}
+                    model = {{ preset = 'mcmahan-cnn' }}
+                    training = {{ optimiser = {{ kind = 'sgd', learning_rate = 0.1 }} }}
+                    [split]
+                    method = {{ kind = 'parallel' }}
+                    labels = '{labels}'
+                    cut = {cut}
+                    devices = {{ speed = 1, server_speed = 100, up = {link}, down = {link} }}"
+                );
+                Description::parse(&text, "test", &[])
+            };
+            let any = description(1).unwrap();
+            let split = any.split.unwrap();
+            let step = split.step_time(&any.model, split.devices.unwrap(), 10, 2).unwrap();
+            for cut in any.model.cuts(10).unwrap() {
+                assert_eq!(
+                    step.is_possible(&cut),
+                    description(cut.layers).is_ok(),
+                    "{labels}, {cut:?}"
+                );
+            }
+            let recommended = step.recommended(&any.model.cuts(10).unwrap()).unwrap().layers;
+            assert!(description(recommended).is_ok(), "{labels}, {link}");
+        }
+    }
 }
 
 #[test]

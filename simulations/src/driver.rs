@@ -353,12 +353,16 @@ impl<'a> Driver<'a> {
                         None
                     }
                     Ok((front, Said::Finished)) => {
-                        let (update, kept) = front.finish();
-                        if !kept.is_empty() {
-                            self.proposed.insert(client.clone(), kept);
-                        }
                         self.outstanding += 1;
-                        Some(self.offer(client, round, Task::Train, update))
+                        Some(match front.finish() {
+                            Ok((update, kept)) => {
+                                if !kept.is_empty() {
+                                    self.proposed.insert(client.clone(), kept);
+                                }
+                                self.offer(client, round, Task::Train, update)
+                            }
+                            Err(error) => self.fail(client, round, Task::Train, &error),
+                        })
                     }
                     Err(error) => {
                         self.outstanding += 1;

@@ -81,7 +81,11 @@ impl Cuts {
             return Ok("cannot be cut: it has one layer".into());
         }
         let own = split.map_or_else(BTreeSet::new, Split::fronts);
-        let step = self.step(model, description, batch)?;
+        let clients = self.split_clients.unwrap_or(match split {
+            Some(split) => split.at_once(description.cohort_size()) as u64,
+            None => 1,
+        });
+        let step = self.step(model, split, batch as usize, clients as usize)?;
         let encoding = match (self.encoding, split) {
             (Some(encoding), _) => encoding.into(),
             (None, Some(split)) => split.smashed,
@@ -112,7 +116,8 @@ impl Cuts {
             "",
         );
         for cut in &cuts {
-            let time = step.as_ref().map(|step| milliseconds(step.seconds(cut)));
+            let possible = step.as_ref().filter(|step| step.is_possible(cut));
+            let time = possible.map(|step| milliseconds(step.seconds(cut)));
             let is_recommended = recommended == Some(cut.layers);
             let mark = match (is_recommended, own.contains(&(cut.layers as u32))) {
                 (true, true) => "<- recommended, and the description's",
@@ -153,8 +158,8 @@ impl Cuts {
             "the memory is for training the client's layers in batches of {batch} with plain SGD, beside the examples \
              and the program"
         );
-        if let Some(step) = &step {
-            let clients = match step.clients {
+        if step.is_some() {
+            let clients = match clients {
                 1 => "one client".into(),
                 clients => format!("{clients} clients together"),
             };
@@ -167,10 +172,10 @@ impl Cuts {
     fn step(
         &self,
         model: &ModelDescription,
-        description: &Description,
-        batch: u64,
+        split: Option<&Split>,
+        batch: usize,
+        clients: usize,
     ) -> Result<Option<StepTime>, ModelError> {
-        let split = description.split.as_ref();
         let given = self.speed.zip(self.server_speed).map(|(speed, server_speed)| Devices {
             speed,
             server_speed,
@@ -181,13 +186,9 @@ impl Cuts {
         let Some(devices) = given.or(split.and_then(|split| split.devices)) else {
             return Ok(None);
         };
-        let clients = self.split_clients.unwrap_or(match split {
-            Some(split) => split.at_once(description.cohort_size()) as u64,
-            None => 1,
-        });
         let mut step = match split {
-            Some(split) => split.step_time(model, devices, batch as usize, clients as usize)?,
-            None => StepTime::new(devices, batch as usize, clients as usize),
+            Some(split) => split.step_time(model, devices, batch, clients)?,
+            None => StepTime::new(devices, batch, clients),
         };
         if let Some(encoding) = self.encoding {
             (step.smashed, step.gradients) = (encoding.into(), encoding.into());

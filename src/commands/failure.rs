@@ -86,7 +86,7 @@ impl From<LocalError> for Failure {
         match error {
             LocalError::Model(error) => error.into(),
             LocalError::Data(error) => error.into(),
-            LocalError::Abandoned => Self {
+            LocalError::Abandoned | LocalError::Diverged => Self {
                 code: "E-INTERNAL",
                 error: error.into(),
             },

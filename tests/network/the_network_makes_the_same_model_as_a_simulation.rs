@@ -123,6 +123,10 @@ const CUT: &str = "model={ input = [4], layers = [{ kind = 'dense', units = 8 },
                    { kind = 'relu' }, { kind = 'dense', units = 6 }, { kind = 'batch-norm' }, { kind = 'tanh' }, \
                    { kind = 'dense', units = 3 }] }";
 
+/// One in which an example's way depends on nothing else, for methods that run a batch twice.
+const PLAIN: &str = "model={ input = [4], layers = [{ kind = 'dense', units = 8 }, { kind = 'relu' }, \
+                     { kind = 'dense', units = 6 }, { kind = 'tanh' }, { kind = 'dense', units = 3 }] }";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_models_that_are_cut_by_every_method() {
     for split in [
@@ -131,13 +135,18 @@ async fn with_models_that_are_cut_by_every_method() {
         "{ method = { kind = 'splitfed-v2' }, cut = 3, smashed = 'int8', gradients = 'bf16' }",
         "{ method = { kind = 'splitfed-v2' }, cut = [{ after = 1, share = 0.5 }, { after = 4, share = 0.5 }] }",
         "{ method = { kind = 'parallel' }, cut = 2 }",
-        "{ method = { kind = 'parallel', last_layer_aggregation = 0.5 }, cut = 2, batches = 'global' }",
         "{ method = { kind = 'gapsl', refresh = 2, sketch = 8 }, cut = 2 }",
-        "{ method = { kind = 'gapsl', lambda = 1.0, towards = { kind = 'regulariser' } }, cut = 2 }",
         "{ method = { kind = 'parallel' }, cut = 2, labels = 'u-shape' }",
         "{ method = { kind = 'sequential' }, cut = 2, labels = 'u-shape', head = 2 }",
     ] {
         the_same(&[CUT, &format!("split={split}")]).await;
+    }
+    for split in [
+        "{ method = { kind = 'parallel', last_layer_aggregation = 0.5 }, cut = 2, batches = 'global' }",
+        "{ method = { kind = 'gapsl', lambda = 1.0, towards = { kind = 'regulariser' } }, cut = 2 }",
+        "{ method = { kind = 'gapsl', placement = 'both' }, cut = 2 }",
+    ] {
+        the_same(&[PLAIN, &format!("split={split}")]).await;
     }
 }
 

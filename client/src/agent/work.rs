@@ -320,9 +320,9 @@ impl Work {
     ) -> Result<Option<ToCoordinator>, AgentError> {
         match stepped {
             Stepped::Finished(front) => {
-                let (sealed, kept) = front.finish();
-                let trained = Outcome::trained(&sealed, Some(kept));
-                self.worked(round, Task::Train, Ok(trained), observe)
+                let trained = front.finish().map_err(|error| error.to_string());
+                let trained = trained.map(|(sealed, kept)| Outcome::trained(&sealed, Some(kept)));
+                self.worked(round, Task::Train, trained, observe)
             }
             Stepped::Broken(front, error) => {
                 self.front = Some(front);

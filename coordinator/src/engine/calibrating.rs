@@ -45,6 +45,7 @@ impl Calibrating {
             model,
             filters: Vec::new(),
             record: std::mem::take(&mut closed.record),
+            gone: Vec::new(),
         };
         collection.open(unplayable, &BTreeSet::new(), actions);
         Self {

@@ -26,6 +26,8 @@ pub(super) struct Collection {
     pub(super) model: Arc<GlobalModel>,
     pub(super) filters: Vec<FilterDescription>,
     pub(super) record: RoundRecord,
+    /// Those who have failed since this was last looked at.
+    pub(super) gone: Vec<ClientName>,
 }
 
 impl Collection {
@@ -123,6 +125,7 @@ impl Collection {
     }
 
     fn fail(&mut self, client: &ClientName, reason: &Rejection) {
+        self.gone.push(client.clone());
         match self.task {
             Task::Train => self.record.fail(client, reason),
             Task::Calibrate | Task::Evaluate => self.record.fail_to_evaluate(client, reason),

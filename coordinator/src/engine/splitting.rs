@@ -6,7 +6,7 @@ use selvedge_models::{ModelError, SubModel, Weights};
 use selvedge_protocols::{
     Card, ClientName, Description, Part,
     description::Split,
-    split::{Cut, Pieces, leader::Leaders},
+    split::{Pieces, leader::Leaders},
 };
 
 use super::{
@@ -86,11 +86,7 @@ impl Splitting {
         let mut uncut = BTreeMap::new();
         let mut pieces = BTreeMap::new();
         for front in split.fronts() {
-            let cut = Cut {
-                front,
-                head: split.head(),
-            };
-            pieces.insert(front, Pieces::of(&whole.model, cut)?);
+            pieces.insert(front, Pieces::of(&whole.model, split.cut_after(front))?);
         }
         let backs = match split.method.has_a_back_for_each() {
             true => {

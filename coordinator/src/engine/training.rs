@@ -17,7 +17,7 @@ use selvedge_protocols::{
 
 use super::{
     Action, Fronts, GlobalModel, Opened,
-    cohort::{Cohort, Status},
+    cohort::Cohort,
     collection::Collection,
     hands::Hands,
     splitting::{Shared, Splitting},
@@ -94,6 +94,7 @@ impl Training {
             model,
             filters: description.filters.clone(),
             record,
+            gone: Vec::new(),
         };
         collection.open(unplayable, spared, actions);
         let steps = match Splitting::open(&description, &collection, leaders, now) {
@@ -124,20 +125,18 @@ impl Training {
     pub(super) fn advance(&mut self, now: Duration, grace: Duration, window: usize, actions: &mut Vec<Action>) -> bool {
         if let Some(splitting) = &mut self.steps {
             splitting.steps.advance(now, actions);
+            // Whose turn is over has no part in the round either: the next one's answer need not wait for it.
+            for client in splitting.steps.given_up() {
+                self.collection.give_up(&client, &Rejection::Deadline);
+            }
         }
         for (at, opened) in self.collection.take(now, grace) {
             self.fold(now, at, opened, actions);
         }
         // Of those who were given up nothing more is awaited in the steps either.
-        if let Some(splitting) = &mut self.steps {
-            let gone = self
-                .collection
-                .cohort
-                .members
-                .iter()
-                .filter(|member| matches!(member.status, Status::Failed));
-            for name in gone.map(|member| member.name.clone()).collect::<Vec<_>>() {
-                splitting.steps.close(now, &name, actions);
+        for client in std::mem::take(&mut self.collection.gone) {
+            if let Some(splitting) = &mut self.steps {
+                splitting.steps.close(now, &client, actions);
             }
         }
         self.collection.ask_for(window, now, actions)

@@ -5,8 +5,8 @@ use std::time::Duration;
 use selvedge_models::{CutSummary, ModelError, training_speed};
 use selvedge_protocols::{
     ClientName, Description,
-    description::Split,
-    split::{Devices, StepTime},
+    description::Shares,
+    split::{Cut, Devices, StepTime},
 };
 
 /// How long the coordinator measures its own speed.
@@ -14,9 +14,9 @@ const MEASURED: Duration = Duration::from_millis(100);
 
 /// What is to be expected of steps, and where models had better be cut.
 pub(super) struct Advice {
+    /// Where each client's model is cut.
+    own: Shares<Option<Cut>>,
     cuts: Vec<CutSummary>,
-    /// Where this run cuts them.
-    own: Vec<CutSummary>,
     /// A step of a client with a device that is not known yet.
     step: StepTime,
 }
@@ -39,41 +39,41 @@ impl Advice {
                 delay: 0.0,
             },
         };
-        let cuts = description.model.cuts(batch as u64)?;
-        let own = of_this_run(split, &cuts);
-        let step = split.step_time(&description.model, devices, batch, clients)?;
-        Ok(Some(Self { cuts, own, step }))
+        Ok(Some(Self {
+            own: description.cuts(),
+            cuts: description.model.cuts(batch as u64)?,
+            step: split.step_time(&description.model, devices, batch, clients)?,
+        }))
     }
 
-    /// What is to be expected of a client that trains so many operations a second, so far away, in a sentence.
-    pub(super) fn on(&self, client: &ClientName, speed: f64, round_trip: Duration) -> String {
+    /// What is to be expected of a client that trains so many operations a second, so far away, in a sentence; nothing of
+    /// one whose model is not cut, or that says what cannot be.
+    pub(super) fn on(&self, client: &ClientName, speed: f64, round_trip: Duration) -> Option<String> {
+        let own = self.own.of(client)?;
+        if !(1.0..=1e18).contains(&speed) {
+            return None;
+        }
         let mut step = self.step.clone();
-        // What a peer says may be no number above 0.
-        step.devices.speed = speed.max(f64::MIN_POSITIVE) / 1e9;
+        step.devices.speed = speed / 1e9;
         step.devices.delay = round_trip.as_secs_f64() * 1e3 / 2.0;
-        let took = |cut: &CutSummary| {
+        let after = |cut: &CutSummary| {
             let milliseconds = step.seconds(cut) * 1e3;
             format!(
-                "cut after {} of its layers a step should take {milliseconds:.1} ms",
+                "cut after {} layers, a step should take {milliseconds:.1} ms",
                 cut.layers
             )
         };
-        let own: Vec<String> = self.own.iter().map(took).collect();
-        let recommended = step.recommended(&self.cuts).filter(|cut| !self.own.contains(cut));
-        let better = recommended.map_or_else(String::new, |cut| format!("; for this client alone, {}", took(cut)));
+        let own = self.cuts.iter().find(|cut| cut.layers == own.front as usize)?;
+        let better = step.recommended(&self.cuts).filter(|cut| *cut != own);
+        let better = better.map_or_else(String::new, |cut| {
+            format!("; {}, if all were like this one", after(cut))
+        });
         let Devices { speed, delay, .. } = step.devices;
-        format!(
-            "{client} trains {speed:.1} GFLOP/s, {delay:.1} ms away: the model {}{better}",
-            own.join(", ")
-        )
+        Some(format!(
+            "{client} trains {speed:.1} GFLOP/s, {delay:.1} ms away: {}{better}",
+            after(own)
+        ))
     }
-}
-
-/// Those of the cuts that a run makes.
-fn of_this_run(split: &Split, cuts: &[CutSummary]) -> Vec<CutSummary> {
-    let fronts = split.fronts();
-    let cuts = cuts.iter().filter(|cut| fronts.contains(&(cut.layers as u32)));
-    cuts.cloned().collect()
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_client_far_away_is_told_what_its_steps_will_take() {
+    fn of_a_slow_client_far_away_it_is_said_what_its_steps_should_take() {
         let text = "rounds = 1
             clients = 2
             data = { source = 'fashion-mnist-small' }
@@ -94,13 +94,13 @@ mod tests {
         let description = Description::parse(text, "test", &[]).unwrap();
         let advice = Advice::of(&description).unwrap().unwrap();
         let client = ClientName::new("client-1").unwrap();
-        let said = advice.on(&client, 1e9, Duration::from_millis(40));
+        let said = advice.on(&client, 1e9, Duration::from_millis(40)).unwrap();
         assert!(
             said.starts_with("client-1 trains 1.0 GFLOP/s, 20.0 ms away: "),
             "{said}"
         );
         assert!(
-            said.contains("cut after 6 of its layers") && said.contains("cut after 3 of"),
+            said.contains("cut after 6 layers") && said.contains("cut after 3 layers"),
             "{said}"
         );
     }

@@ -201,8 +201,13 @@ impl Driver {
                 if let Some(width) = width {
                     self.notice(format!("{client} can train width {width}"), observe);
                 }
-                if let (Some(advice), Some(speed)) = (&self.advice, resources.speed) {
-                    let expected = advice.on(&client, speed, session.link.round_trip());
+                let round_trip = session.link.round_trip();
+                let expected = self
+                    .advice
+                    .as_ref()
+                    .zip(resources.speed)
+                    .and_then(|(advice, speed)| advice.on(&client, speed, round_trip));
+                if let Some(expected) = expected {
                     self.notice(expected, observe);
                 }
                 self.sessions.insert(client.clone(), session);

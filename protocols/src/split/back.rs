@@ -41,6 +41,8 @@ struct Segment {
     optimiser: Optimiser,
     /// Whether anything went through it in the last forward.
     is_used: bool,
+    /// The running statistics before the last forward.
+    buffers: Vec<f32>,
 }
 
 impl Segment {
@@ -52,6 +54,7 @@ impl Segment {
             network,
             optimiser,
             is_used: false,
+            buffers: Vec::new(),
         })
     }
 }
@@ -139,6 +142,8 @@ impl Back {
     pub fn forward(&mut self, batch: Vec<Arrival>, step: u32, draws: ChaCha8Rng) -> Result<Vec<Tensor>, ModelError> {
         let mut flowing: Vec<Option<Tensor>> = vec![None; batch.len()];
         for segment in &mut self.segments {
+            segment.buffers.clear();
+            segment.buffers.extend_from_slice(segment.network.buffers());
             for (flowing, arrival) in flowing.iter_mut().zip(&batch) {
                 if arrival.front == segment.after {
                     *flowing = Some(arrival.smashed.clone());
@@ -159,6 +164,17 @@ impl Back {
             .into_iter()
             .map(|outputs| outputs.ok_or(ModelError::EmptyBatch))
             .collect()
+    }
+
+    /// Takes back what the last forward has made of running statistics.
+    ///
+    /// # Errors
+    /// When there was none.
+    pub fn take_back(&mut self) -> Result<(), ModelError> {
+        for Segment { network, buffers, .. } in &mut self.segments {
+            network.set_buffers(buffers)?;
+        }
+        Ok(())
     }
 
     /// The vector-Jacobian product of the last forward with the gradients of the clients' own mean losses at the outputs,

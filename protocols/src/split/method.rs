@@ -1,7 +1,7 @@
 //! What a method of split learning is.
 
 use candle_core::Tensor;
-use selvedge_models::ModelError;
+use selvedge_models::{ModelError, STEP};
 
 use super::{Alignment, Back};
 
@@ -56,6 +56,11 @@ pub trait SplitMethod: Send + Sync {
     /// Whether the back is run on a batch more than once.
     fn runs_again(&self) -> bool {
         false
+    }
+
+    /// What the server computes in a step of so many clients, in forwards of one client's batch; a backward counts as two.
+    fn server_work(&self, clients: usize) -> f64 {
+        STEP * clients as f64
     }
 
     /// What is wrong with the settings, if anything: (key, what it must be).

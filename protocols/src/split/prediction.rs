@@ -55,8 +55,6 @@ pub struct StepTime {
     pub devices: Devices,
     /// Examples in a client's batch.
     pub batch: usize,
-    /// Clients that take the step together.
-    pub clients: usize,
     /// How smashed data travel.
     pub smashed: StepEncoding,
     /// How cut gradients travel.
@@ -65,8 +63,8 @@ pub struct StepTime {
     pub head: Option<CutSummary>,
     /// How the fronts' gradients are aligned, where they are.
     pub alignment: Option<Alignment>,
-    /// Whether the server runs each batch forward twice.
-    pub runs_again: bool,
+    /// What the server computes, in forwards of one client's batch.
+    pub server_work: f64,
 }
 
 impl StepTime {
@@ -75,29 +73,27 @@ impl StepTime {
         Self {
             devices,
             batch,
-            clients,
             smashed: StepEncoding::F32,
             gradients: StepEncoding::F32,
             head: None,
             alignment: None,
-            runs_again: false,
+            server_work: STEP * clients as f64,
         }
     }
 
     /// The predicted seconds of one step with this cut, the sum of
     ///
     /// - the client's forward and backward: [`STEP`] x operations of front and head x batch / speed;
-    /// - the server's, on the batches of all clients together: [`STEP`] x back operations x batch x clients / server speed;
+    /// - the server's: its work x back operations x batch / server speed;
     /// - what goes up and down, in bytes / up and bytes / down: smashed data and cut gradients; of a model in the shape of
     ///   a U, the head's input and its gradient; where fronts are aligned, sketches and leader gradients;
     /// - the delay, twice for each exchange.
     ///
     /// What an alignment does every `refresh` steps counts with that share. A probe is the whole step again.
     ///
-    /// It is a little too long: the first layer with parameters needs no gradient of its input, which saves up to a
-    /// third of that layer's work. It is too short where clients share a link or a processor, or where one is slower than
-    /// the others, for whom they then wait. Targets, which are few values, encryption and the optimisers' updates are left
-    /// out.
+    /// Mostly it is too short, by a half where nothing is far away: small layers run below the speed of large ones,
+    /// clients may share a link or a processor or wait for one that is slower, and encryption and the optimisers' updates
+    /// are left out. (The first layer with parameters needs no gradient of its input, which makes it a little too long.)
     pub fn seconds(&self, cut: &CutSummary) -> f64 {
         let Devices {
             speed,
@@ -114,11 +110,10 @@ impl StepTime {
             |bytes: f64, megabits: Option<f64>| megabits.map_or(0.0, |megabits| 8.0 * bytes / (1e6 * megabits));
         let head_operations = self.head.as_ref().map_or(0, |head| head.back_operations);
         let client_operations = STEP * cut.front_operations.saturating_add(head_operations) as f64;
-        let forwards = if self.runs_again { 1.0 } else { 0.0 };
-        let server_operations = (STEP + forwards) * cut.back_operations.saturating_sub(head_operations) as f64;
+        let server_operations = self.server_work * cut.back_operations.saturating_sub(head_operations) as f64;
         let batch = self.batch as f64;
         let mut seconds = client_operations * batch / (1e9 * speed)
-            + server_operations * batch * self.clients as f64 / (1e9 * server_speed)
+            + server_operations * batch / (1e9 * server_speed)
             + on_link(bytes(self.smashed, cut), up)
             + on_link(bytes(self.gradients, cut), down)
             + 2.0 * delay / 1e3;
@@ -138,12 +133,23 @@ impl StepTime {
         seconds
     }
 
-    /// The cut with the shortest predicted step. Of those that are within a tenth of it, which is nearer than predictions
-    /// are, the one where least crosses; of several, the one with the fewest layers in the front. A front without
-    /// parameters learns nothing: such a cut is only recommended where there is no other. `None` without cuts.
+    /// Whether this cut leaves the server something to train.
+    pub fn is_possible(&self, cut: &CutSummary) -> bool {
+        let (head, layers) = match &self.head {
+            Some(head) => (head.back_parameters, head.layers),
+            None => (0, usize::MAX),
+        };
+        cut.layers < layers && cut.back_parameters > head
+    }
+
+    /// Of the possible cuts, the one with the shortest predicted step. Of those that are within a tenth of it, which is
+    /// nearer than predictions are, the one where least crosses; of several, the one with the fewest layers in the front.
+    /// A front without parameters learns nothing: such a cut is only recommended where there is no other. `None` without
+    /// cuts.
     pub fn recommended<'a>(&self, cuts: &'a [CutSummary]) -> Option<&'a CutSummary> {
-        let learns = cuts.iter().any(|cut| cut.front_parameters > 0);
-        let candidates = || cuts.iter().filter(|cut| !learns || cut.front_parameters > 0);
+        let possible = || cuts.iter().filter(|cut| self.is_possible(cut));
+        let learns = possible().any(|cut| cut.front_parameters > 0);
+        let candidates = || possible().filter(|cut| !learns || cut.front_parameters > 0);
         let shortest = candidates().map(|cut| self.seconds(cut)).reduce(f64::min)?;
         let near = candidates().filter(|cut| self.seconds(cut) <= NEAR * shortest);
         near.min_by_key(|cut| (cut.values, cut.layers))

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use candle_core::Tensor;
 use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{
-    ClientName, Description, Purpose,
+    ClientName, Description, Purpose, Rejection,
     description::Split,
     split::{Arrival, Back, Pieces, leader::Leader, targets},
 };
@@ -39,6 +39,16 @@ impl Contribution {
 pub(in crate::engine) struct StepLoss {
     pub(in crate::engine) sum: f64,
     pub(in crate::engine) examples: usize,
+}
+
+/// Why nothing comes of a step.
+pub(in crate::engine) struct Lost(pub(in crate::engine) Rejection);
+
+impl<E: Into<ModelError>> From<E> for Lost {
+    /// What was checked runs: this is a defect, and says what failed.
+    fn from(error: E) -> Self {
+        Self(Rejection::ClientFailed(error.into().to_string()))
+    }
 }
 
 /// The round's backs.
@@ -144,6 +154,14 @@ impl Backs {
         }
     }
 
+    /// Takes back what the last forward has made of the running statistics of the back that all share.
+    pub(in crate::engine) fn take_back(&mut self) -> Result<(), ModelError> {
+        match &mut self.kind {
+            Kind::Shared(back) => back.take_back(),
+            Kind::Each(_) => Ok(()),
+        }
+    }
+
     /// The gradients of the clients' own mean losses at these outputs, and the losses, from the labels they have sent.
     pub(in crate::engine) fn losses(
         &self,
@@ -174,7 +192,7 @@ impl Backs {
         batch: &[Contribution],
         gradients: &[Option<Tensor>],
         is_probed: bool,
-    ) -> Result<Vec<Tensor>, ModelError> {
+    ) -> Result<Vec<Tensor>, Lost> {
         let method = self.description.split.as_ref().map(|split| &*split.method);
         match &mut self.kind {
             Kind::Shared(back) => {
@@ -182,7 +200,10 @@ impl Backs {
                     Some(method) => method.backward(back, gradients)?,
                     None => back.backward(gradients)?,
                 };
-                check_finite(back)?;
+                if !back.is_finite() {
+                    back.take_back()?;
+                    return Err(Lost(Rejection::NotFinite("the gradient of the back".into())));
+                }
                 match is_probed {
                     true => back.hold(),
                     false => back.update(),
@@ -221,13 +242,6 @@ impl Backs {
         if let Kind::Shared(back) = &mut self.kind {
             back.update_held();
         }
-    }
-}
-
-fn check_finite(back: &mut Back) -> Result<(), ModelError> {
-    match back.is_finite() {
-        true => Ok(()),
-        false => Err(ModelError::Targets("the gradient of the back is not finite".into())),
     }
 }
 

@@ -12,7 +12,7 @@ use selvedge_protocols::{
 
 use super::{
     Action, Sent, Steps,
-    backs::{Contribution, StepLoss},
+    backs::{Contribution, Lost, StepLoss},
 };
 
 impl Steps {
@@ -25,9 +25,7 @@ impl Steps {
             Exchange::Gradient => self.led(now, actions),
             Exchange::Probe => self.probed(now, actions),
         };
-        if let Err(error) = completed {
-            // What was checked runs: this is a defect, or a value that grew beyond all bounds. The step is lost.
-            let reason = Rejection::ClientFailed(error.to_string());
+        if let Err(Lost(reason)) = completed {
             for index in self.participants() {
                 self.lose(&reason);
                 self.skip(index, actions);
@@ -36,7 +34,7 @@ impl Steps {
         }
     }
 
-    fn smashed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn smashed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), Lost> {
         if self.sent.len() < self.needed(self.expected) {
             for index in self.sent.keys().copied().collect::<Vec<_>>() {
                 self.lose(&Rejection::NotApplied);
@@ -66,13 +64,16 @@ impl Steps {
         let (mut gradients, mut losses) = self.backs.losses(&self.batch, &outputs)?;
         if self.leave_out_infinite(&gradients, &losses, actions)? {
             if self.batch.is_empty() {
+                self.backs.take_back()?;
                 self.open_step(now);
                 return Ok(());
             }
             // What it made of the back's layers must not be there either: 0 times infinity is no number.
+            self.backs.take_back()?;
             let outputs = self.backs.forward(self.step, &self.batch)?;
             (gradients, losses) = self.backs.losses(&self.batch, &outputs)?;
         }
+        let returned = self.backs.backward(&self.batch, &gradients, self.is_probed())?;
         for (contribution, loss) in self.batch.iter().zip(losses) {
             let stepper = &mut self.steppers[contribution.at];
             stepper.loss.sum += loss.sum;
@@ -87,7 +88,6 @@ impl Steps {
                 }
             }
         }
-        let returned = self.backs.backward(&self.batch, &gradients, self.is_probed())?;
         self.tally.steps += 1;
         self.answer_those_with(&gradients, Exchange::Smashed, returned, actions)?;
         self.after_gradients(now);
@@ -144,7 +144,7 @@ impl Steps {
         self.answer_rows(exchange, self.split.gradients, &returned, actions)
     }
 
-    fn head(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn head(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), Lost> {
         let mut sent = std::mem::take(&mut self.sent);
         let gradients: Vec<Option<Tensor>> = self
             .batch
@@ -199,7 +199,7 @@ impl Steps {
         self.batch.iter().filter_map(values).collect()
     }
 
-    fn sketched(&mut self, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn sketched(&mut self, actions: &mut Vec<Action>) -> Result<(), Lost> {
         let sketches = self.values();
         let all: f64 = sketches.iter().map(|(_, _, rows)| rows).sum();
         let shares: Vec<f64> = sketches.iter().map(|(_, _, rows)| rows / all).collect();
@@ -223,7 +223,7 @@ impl Steps {
         Ok(())
     }
 
-    fn led(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn led(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), Lost> {
         let gradients = self.values();
         let Some(alignment) = self.alignment() else {
             self.open_step(now);
@@ -244,7 +244,7 @@ impl Steps {
         Ok(())
     }
 
-    fn probed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), ModelError> {
+    fn probed(&mut self, now: Duration, actions: &mut Vec<Action>) -> Result<(), Lost> {
         let mut sent = std::mem::take(&mut self.sent);
         self.batch
             .retain_mut(|contribution| match sent.remove(&contribution.at) {
@@ -269,7 +269,7 @@ impl Steps {
         self.say(index, FromServer::Answer { round, step, exchange }, payload, actions);
     }
 
-    /// Answers each client of the batch with its rows.
+    /// Answers each client of the batch with its rows; one whose rows are not finite is left out of the step.
     fn answer_rows(
         &mut self,
         exchange: Exchange,
@@ -280,6 +280,11 @@ impl Steps {
         let clients: Vec<usize> = self.batch.iter().map(|contribution| contribution.at).collect();
         for (index, tensor) in clients.into_iter().zip(rows) {
             let values: Vec<f32> = tensor.flatten_all()?.to_vec1()?;
+            if !values.iter().all(|value| value.is_finite()) {
+                self.lose(&Rejection::NotFinite("what it is answered".into()));
+                self.skip(index, actions);
+                continue;
+            }
             let row = tensor.dims().iter().skip(1).product();
             let mut payload = Vec::new();
             encoding.write(&values, row, &mut payload);

@@ -66,6 +66,8 @@ pub(super) struct Steps {
     /// Where clients take turns: whose it is, and the front that was left last.
     turn: usize,
     handed_on: Option<Weights>,
+    /// Those whose turn ended before they had made it, since this was last asked for.
+    given_up: Vec<ClientName>,
     /// Where the server says so, how many examples each client contributes to each step.
     sizes: Vec<Vec<u32>>,
     /// When the exchange is over, at the latest.
@@ -105,6 +107,7 @@ impl Steps {
             step: 0,
             turn: 0,
             handed_on: None,
+            given_up: Vec::new(),
             sizes: Vec::new(),
             due: None,
             expected: 0,
@@ -138,7 +141,7 @@ impl Steps {
 
     /// The client at this place of the cohort, if its model is cut.
     pub(super) fn stepper(&self, at: usize) -> Option<&Stepper> {
-        self.steppers.iter().find(|stepper| stepper.at == at)
+        self.steppers.get(self.index_at(at)?)
     }
 
     /// What the examples of the client at this place of the cohort came to: its mean training loss, and how many of each
@@ -153,8 +156,13 @@ impl Steps {
 
     /// The back that the client at this place of the cohort has for itself.
     pub(super) fn own_back(&self, at: usize) -> Option<Weights> {
-        let index = self.steppers.iter().position(|stepper| stepper.at == at)?;
-        self.backs.of(index)
+        self.backs.of(self.index_at(at)?)
+    }
+
+    // Steppers are in the order of the cohort, which is that of the names.
+
+    fn index_at(&self, at: usize) -> Option<usize> {
+        self.steppers.binary_search_by_key(&at, |stepper| stepper.at).ok()
     }
 
     /// Whether clients send their fronts after this round.
@@ -168,7 +176,7 @@ impl Steps {
     }
 
     fn position(&self, client: &ClientName) -> Option<usize> {
-        self.steppers.iter().position(|stepper| stepper.name == *client)
+        self.steppers.binary_search_by(|stepper| stepper.name.cmp(client)).ok()
     }
 
     /// A client says something.
@@ -202,25 +210,32 @@ impl Steps {
                     self.lose(&Rejection::GivenUp);
                     self.dismiss(index, actions);
                 } else if is_to_come && u64::from(step) <= self.last_step() && exchange == Exchange::Smashed {
-                    let early = Early {
-                        step,
-                        examples,
-                        payload: payload.to_vec(),
-                    };
-                    // The one that it goes on with counts.
-                    if self
-                        .early
-                        .insert(index, early)
-                        .is_some_and(|before| before.step == step)
-                    {
-                        self.lose(&Rejection::Duplicate);
-                    }
+                    self.came_early(index, step, examples, payload, actions);
                 } else {
                     self.sent(index, step, exchange, examples, payload, actions);
                 }
             }
         }
         self.advance(now, actions);
+    }
+
+    /// A client has sent its smashed data of a step to come: they are kept, if they can be.
+    fn came_early(&mut self, index: usize, step: u32, examples: u32, payload: &[u8], actions: &mut Vec<Action>) {
+        if let Err(reason) = self.check_size(index, step, Exchange::Smashed, examples, payload) {
+            self.lose(&reason);
+            return self.skip(index, actions);
+        }
+        let payload = payload.to_vec();
+        let early = Early {
+            step,
+            examples,
+            payload,
+        };
+        // The one that it goes on with counts.
+        let before = self.early.insert(index, early);
+        if before.is_some_and(|before| before.step == step) {
+            self.lose(&Rejection::Duplicate);
+        }
     }
 
     /// A client has sent its part of an exchange.
@@ -366,6 +381,11 @@ impl Steps {
         self.close(now, &name, actions);
     }
 
+    /// Where clients take turns, those whose turn ended before they had made it, since this was last asked for.
+    pub(super) fn given_up(&mut self) -> Vec<ClientName> {
+        std::mem::take(&mut self.given_up)
+    }
+
     /// The front that was left last, where clients take turns.
     pub(super) fn last_front(&self) -> Option<&Weights> {
         self.handed_on.as_ref()
@@ -382,6 +402,7 @@ impl Steps {
             // It has not come, or has nothing to hand on.
             self.lose(&Rejection::Deadline);
             self.steppers[self.turn].open = false;
+            self.given_up.push(self.steppers[self.turn].name.clone());
             self.next_turn(now, actions);
         }
         self.take_early(actions);
@@ -423,7 +444,6 @@ impl Steps {
     }
 
     fn alignment(&self) -> Option<Alignment> {
-        let alignment = *self.split.method.alignment()?;
-        alignment.is_active_on_fronts().then_some(alignment)
+        self.split.front_alignment()
     }
 }

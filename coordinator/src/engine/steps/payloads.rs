@@ -36,12 +36,44 @@ impl Steps {
                 false => Rejection::WrongStep { step, now: self.step },
             });
         }
-        let pieces = &self.steppers[index].pieces;
+        self.check_size(index, step, exchange, examples, payload)?;
+        let rows = examples as usize;
+        let shape = self.shape(index, exchange).map_err(of_model)?;
+        match exchange {
+            Exchange::Smashed | Exchange::Probe => {
+                let targets = self.targets_bytes(exchange, rows).map_err(of_model)?;
+                let (targets, smashed) = payload.split_at_checked(targets).ok_or_else(|| wrong_size(payload))?;
+                let smashed = read(self.split.smashed, smashed, rows, &shape)?;
+                let targets = match targets.is_empty() {
+                    true => None,
+                    false => Some(self.read_targets(targets).map_err(of_model)?.ok_or_else(|| {
+                        Rejection::NotFinite("the targets, or one of them is no class of the model".into())
+                    })?),
+                };
+                Ok(Sent::Smashed(smashed, targets))
+            }
+            Exchange::Head => Ok(Sent::Gradient(read(self.split.gradients, payload, rows, &shape)?)),
+            Exchange::Sketch | Exchange::Gradient => {
+                let length = shape.iter().product();
+                read_values(StepEncoding::F32, payload, 1, length).map(Sent::Values)
+            }
+        }
+    }
+
+    /// Checks that a payload is of as many examples as the client may send in this step, and as long as that takes.
+    pub(super) fn check_size(
+        &self,
+        index: usize,
+        step: u32,
+        exchange: Exchange,
+        examples: u32,
+        payload: &[u8],
+    ) -> Result<(), Rejection> {
         let rows = examples as usize;
         let known = self
             .batch
             .iter()
-            .find(|contribution| contribution.at == index)
+            .find(|contribution| contribution.at == index && step == self.step)
             .map(Contribution::rows);
         let largest = match (known, self.sizes.get(index)) {
             (Some(rows), _) => rows,
@@ -54,40 +86,34 @@ impl Steps {
                 "{rows} examples; {largest} are the most"
             )));
         }
-        let of_model = |error: ModelError| Rejection::WrongShape(error.to_string());
-        match exchange {
-            Exchange::Smashed | Exchange::Probe => {
-                let shape = pieces.front.output().map_err(of_model)?;
-                let targets = self.targets_bytes(rows).map_err(of_model)?;
-                let targets = if exchange == Exchange::Probe { 0 } else { targets };
-                let (targets, smashed) = payload.split_at_checked(targets).ok_or_else(|| wrong_size(payload))?;
-                let smashed = read(self.split.smashed, smashed, rows, &shape)?;
-                let targets = match targets.is_empty() {
-                    true => None,
-                    false => Some(self.read_targets(targets).map_err(of_model)?.ok_or_else(|| {
-                        Rejection::NotFinite("the targets, or one of them is no class of the model".into())
-                    })?),
-                };
-                Ok(Sent::Smashed(smashed, targets))
-            }
-            Exchange::Head => {
-                let shape = pieces.back.output().map_err(of_model)?;
-                Ok(Sent::Gradient(read(self.split.gradients, payload, rows, &shape)?))
-            }
-            Exchange::Sketch | Exchange::Gradient => {
-                let length = pieces.front_size().0;
-                let length = match self.alignment() {
-                    Some(alignment) if exchange == Exchange::Sketch => sketch_length(length, alignment.sketch),
-                    _ => length,
-                };
-                read_values(StepEncoding::F32, payload, 1, length).map(Sent::Values)
-            }
+        let row = self.shape(index, exchange).map_err(of_model)?.iter().product();
+        let targets = self.targets_bytes(exchange, rows).map_err(of_model)?;
+        let values = match exchange {
+            Exchange::Smashed | Exchange::Probe => self.split.smashed.bytes(rows, row),
+            Exchange::Head => self.split.gradients.bytes(rows, row),
+            Exchange::Sketch | Exchange::Gradient => StepEncoding::F32.bytes(1, row),
+        };
+        match values.and_then(|values| values.checked_add(targets)) == Some(payload.len()) {
+            true => Ok(()),
+            false => Err(wrong_size(payload)),
+        }
+    }
+
+    /// The shape of what a client sends in an exchange: of an example, or of all there is.
+    fn shape(&self, index: usize, exchange: Exchange) -> Result<Vec<usize>, ModelError> {
+        let pieces = &self.steppers[index].pieces;
+        let parameters = pieces.front_size().0;
+        match (exchange, self.alignment()) {
+            (Exchange::Smashed | Exchange::Probe, _) => pieces.front.output(),
+            (Exchange::Head, _) => pieces.back.output(),
+            (Exchange::Sketch, Some(alignment)) => Ok(vec![sketch_length(parameters, alignment.sketch)]),
+            (Exchange::Sketch | Exchange::Gradient, _) => Ok(vec![parameters]),
         }
     }
 
     /// Bytes of the targets of so many examples, where they are sent.
-    fn targets_bytes(&self, rows: usize) -> Result<usize, ModelError> {
-        if self.split.labels == Labels::UShape {
+    fn targets_bytes(&self, exchange: Exchange, rows: usize) -> Result<usize, ModelError> {
+        if self.split.labels == Labels::UShape || exchange != Exchange::Smashed {
             return Ok(0);
         }
         let outputs: usize = self.description.model.output()?.iter().product();
@@ -107,6 +133,13 @@ impl Steps {
     }
 }
 
+/// The greatest value that can be of a step: products of two such are still finite.
+const LARGEST: f32 = 1e15;
+
+fn of_model(error: ModelError) -> Rejection {
+    Rejection::WrongShape(error.to_string())
+}
+
 fn wrong_size(payload: &[u8]) -> Rejection {
     Rejection::WrongSize(format!("{} bytes of a step", payload.len()))
 }
@@ -119,9 +152,10 @@ fn read(encoding: StepEncoding, bytes: &[u8], rows: usize, shape: &[usize]) -> R
 }
 
 fn read_values(encoding: StepEncoding, bytes: &[u8], rows: usize, row: usize) -> Result<Vec<f32>, Rejection> {
-    if encoding.bytes(rows, row) != Some(bytes.len()) {
-        return Err(wrong_size(bytes));
-    }
     let values = encoding.read(bytes, rows, row);
-    values.ok_or_else(|| Rejection::NotFinite("a step".into()))
+    let values = values.ok_or_else(|| Rejection::NotFinite("a step".into()))?;
+    match values.iter().all(|value| value.abs() <= LARGEST) {
+        true => Ok(values),
+        false => Err(Rejection::TooLarge(LARGEST)),
+    }
 }

@@ -32,8 +32,8 @@ impl Steps {
             let count = usize::try_from(examples).unwrap_or(usize::MAX);
             stepper.steps = Some(self.description.training.steps_on(count));
         }
+        // One that was late stays behind until it has caught up: entering again takes nobody's time.
         stepper.present = true;
-        stepper.is_behind = false;
         self.out.insert(index);
         self.awaited.remove(&index);
         self.early.remove(&index);
@@ -78,12 +78,8 @@ impl Steps {
             let pools: Vec<u64> = self.steppers.iter().map(|stepper| stepper.examples).collect();
             let global = self.description.training.batch_size as u64 * self.steppers.len() as u64;
             let mut random = self.description.seed.round_stream(Purpose::Batches, self.round);
-            let mut sizes = vec![Vec::new(); pools.len()];
-            for _ in 0..self.description.training.epochs.unwrap_or(1) {
-                let pass = global_batches(&pools, global, &mut random);
-                sizes.iter_mut().zip(pass).for_each(|(sizes, pass)| sizes.extend(pass));
-            }
-            self.sizes = sizes;
+            let epochs = self.description.training.epochs.unwrap_or(1);
+            self.sizes = global_batches(&pools, global, epochs, &mut random);
         }
         self.stage = Stage::Idle;
         if self.takes_turns() {

@@ -10,7 +10,7 @@ use crate::{
         Averaging, Description, Problem,
         check::{LONGEST, SHORTEST},
     },
-    split::{Alignment, Cut, Devices, Pieces, StepEncoding, batches::BatchSizes},
+    split::{Cut, Devices, Pieces, StepEncoding, batches::BatchSizes},
 };
 
 impl Split {
@@ -77,8 +77,7 @@ impl Split {
             refuse("split.cut", message.into());
         }
         for front in fronts {
-            let head = self.head();
-            if let Err(message) = check_cut(model, Cut { front, head }) {
+            if let Err(message) = check_cut(model, self.cut_after(front)) {
                 refuse("split.cut", message);
             }
         }
@@ -101,7 +100,7 @@ impl Split {
                            them: give all of them `after`, or take the method `splitfed-v1` or `splitfed-v2`";
             refuse("split.cut", message.into());
         }
-        if method.alignment().is_some_and(Alignment::is_probed) {
+        if self.front_alignment().is_some_and(|alignment| alignment.is_probed()) {
             if self.labels == Labels::UShape {
                 let message = "the regulariser needs the labels on the server: set `labels = \"sent\"`";
                 refuse("split.labels", message.into());
@@ -111,10 +110,17 @@ impl Split {
                                set both to `f32`";
                 refuse("split.gradients", message.into());
             }
+            if depends_on_the_run(&description.model.layers) {
+                let message = "the regulariser takes differences of gradients, which dropout and batch norm change by \
+                               themselves: leave both out of the model";
+                refuse("split.method", message.into());
+            }
         }
-        if method.runs_again() && has_dropout(&description.model.layers) {
-            let message = "this method runs the back on a batch a second time, where dropout would drop other values: \
-                           leave dropout out of the model";
+        let layers = &description.model.layers;
+        let back = layers.get(self.fronts().first().map_or(0, |front| *front as usize)..);
+        if method.runs_again() && depends_on_the_run(back.unwrap_or_default()) {
+            let message = "this method runs the back on a batch a second time, where dropout would drop other values and \
+                           batch norm meet other statistics: leave both out of the model behind the cut";
             refuse("split.method", message.into());
         }
         if self.batches == BatchSizes::Global {
@@ -181,11 +187,14 @@ impl Split {
     }
 }
 
-/// Whether there is dropout among the layers.
-fn has_dropout(layers: &[LayerDescription]) -> bool {
+/// Whether what layers make of an example depends on what else is drawn or run with it.
+fn depends_on_the_run(layers: &[LayerDescription]) -> bool {
     layers.iter().any(|layer| match layer {
         LayerDescription::Dropout(dropout) => dropout.rate > 0.0,
-        LayerDescription::Residual(residual) => has_dropout(&residual.layers) || has_dropout(&residual.shortcut),
+        LayerDescription::BatchNorm(_) => true,
+        LayerDescription::Residual(residual) => {
+            depends_on_the_run(&residual.layers) || depends_on_the_run(&residual.shortcut)
+        }
         _ => false,
     })
 }

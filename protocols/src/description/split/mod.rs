@@ -4,7 +4,7 @@ mod check;
 
 use std::collections::BTreeSet;
 
-use selvedge_models::{ModelDescription, ModelError};
+use selvedge_models::{CutSummary, ModelDescription, ModelError};
 use serde::{Deserialize, Serialize};
 
 use super::{Description, Shares};
@@ -102,6 +102,24 @@ impl Split {
         }
     }
 
+    /// The cut after so many layers.
+    pub fn cut_after(&self, front: u32) -> Cut {
+        let head = self.head();
+        Cut { front, head }
+    }
+
+    /// How the fronts' gradients are aligned, where that changes anything.
+    pub fn front_alignment(&self) -> Option<Alignment> {
+        let alignment = self.method.alignment().copied();
+        alignment.filter(Alignment::is_active_on_fronts)
+    }
+
+    /// Those of a model's cuts that are made.
+    pub fn made<'a>(&self, cuts: &'a [CutSummary]) -> impl Iterator<Item = &'a CutSummary> {
+        let fronts = self.fronts();
+        cuts.iter().filter(move |cut| fronts.contains(&(cut.layers as u32)))
+    }
+
     /// After how many layers models are cut, each once.
     pub fn fronts(&self) -> BTreeSet<u32> {
         match &self.cut {
@@ -141,13 +159,12 @@ impl Split {
                 model.cuts(batch as u64)?.into_iter().find(|cut| cut.layers == behind)
             }
         };
-        let alignment = self.method.alignment().copied();
         Ok(StepTime {
             smashed: self.smashed,
             gradients: self.gradients,
             head,
-            alignment: alignment.filter(Alignment::is_active_on_fronts),
-            runs_again: self.method.runs_again(),
+            alignment: self.front_alignment(),
+            server_work: self.method.server_work(clients),
             ..StepTime::new(devices, batch, clients)
         })
     }
@@ -164,8 +181,8 @@ impl Description {
         !self.keeps_fronts() || self.is_evaluated(round)
     }
 
-    /// The predicted seconds of a step of `clients` clients, where the description says what they can do: of several cuts
-    /// that of the slowest.
+    /// The predicted seconds of a step of `clients` clients with the whole width, where the description says what they can
+    /// do: of several cuts the longest, as if all had that.
     ///
     /// # Errors
     /// When the model is not in order.
@@ -175,10 +192,8 @@ impl Description {
         };
         let batch = self.training.batch_size;
         let time = split.step_time(&self.model, devices, batch, clients)?;
-        let fronts = split.fronts();
         let cuts = self.model.cuts(batch as u64)?;
-        let used = cuts.iter().filter(|cut| fronts.contains(&(cut.layers as u32)));
-        Ok(used.map(|cut| time.seconds(cut)).reduce(f64::max))
+        Ok(split.made(&cuts).map(|cut| time.seconds(cut)).reduce(f64::max))
     }
 
     /// The most bytes of a payload in the steps of this run, either way.
@@ -192,11 +207,7 @@ impl Description {
         let size = |model: &ModelDescription| model.output().map_or(0, |shape| shape.iter().product::<usize>());
         let targets = rows.saturating_mul(4).saturating_mul(size(&self.model).max(1));
         let largest = |front: u32| {
-            let cut = Cut {
-                front,
-                head: split.head(),
-            };
-            let pieces = Pieces::of(&self.model, cut).ok()?;
+            let pieces = Pieces::of(&self.model, split.cut_after(front)).ok()?;
             let encodings = [split.smashed, split.gradients];
             let rows_of = |values: usize| encodings.map(|encoding| encoding.bytes(rows, values).unwrap_or(usize::MAX));
             let exchanged = [size(&pieces.front), size(&pieces.back)]
@@ -214,12 +225,7 @@ impl Description {
         let Some(split) = &self.split else {
             return Shares::Alike(None);
         };
-        let cut = |front: Option<u32>| {
-            front.map(|front| Cut {
-                front,
-                head: split.head(),
-            })
-        };
+        let cut = |front: Option<u32>| front.map(|front| split.cut_after(front));
         match &split.cut {
             Cuts::Alike(front) => Shares::Alike(cut(Some(*front))),
             Cuts::Shares(shares) => {

@@ -3,7 +3,7 @@
 //! gradients agree and a regularisation of each client's gradient towards it; how both are done here is ours.
 
 use candle_core::Tensor;
-use selvedge_models::ModelError;
+use selvedge_models::{ModelError, STEP};
 use serde::{Deserialize, Serialize};
 
 use crate::split::{Alignment, Back, SplitMethod, alignment::Placement};
@@ -37,6 +37,11 @@ impl SplitMethod for Gapsl {
 
     fn runs_again(&self) -> bool {
         self.0.placement != Placement::Front && self.0.is_active()
+    }
+
+    fn server_work(&self, clients: usize) -> f64 {
+        let again = if self.runs_again() { 1.0 } else { 0.0 };
+        (STEP + again) * clients as f64
     }
 
     fn problem(&self) -> Option<(&'static str, String)> {

@@ -3,7 +3,7 @@
 //! smashed data is ours: the paper does not say through what.
 
 use candle_core::Tensor;
-use selvedge_models::ModelError;
+use selvedge_models::{ModelError, STEP};
 use serde::{Deserialize, Serialize};
 
 use crate::split::{Back, SplitMethod};
@@ -40,6 +40,14 @@ impl SplitMethod for Parallel {
 
     fn runs_again(&self) -> bool {
         self.last_layer_aggregation > 0.0
+    }
+
+    fn server_work(&self, clients: usize) -> f64 {
+        let (clients, phi) = (clients as f64, self.last_layer_aggregation);
+        match self.runs_again() {
+            true => clients + STEP * (phi + (1.0 - phi) * clients),
+            false => STEP * clients,
+        }
     }
 
     fn problem(&self) -> Option<(&'static str, String)> {
