@@ -5,7 +5,7 @@ by a relay in this process for each client. Prints the table of docs/split-learn
     cargo build --release && python3 examples/split_throughput.py
     python3 examples/split_throughput.py --delay 20 --clients 1 4
 
-What the back alone can do is `cargo bench -p selvedge-protocols --bench back`.
+What the back alone can do is `cargo bench --workspace --bench back`.
 """
 
 import argparse
@@ -107,8 +107,8 @@ def main():
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64], help="how many clients")
     parser.add_argument("--delay", type=int, default=0, help="milliseconds each way")
     parser.add_argument("--encoding", default="f32", help="how smashed data and cut gradients travel")
-    parser.add_argument("--speed", type=float, default=20, help="a client's speed for the prediction, GFLOPS")
-    parser.add_argument("--server-speed", type=float, default=70, help="the server's")
+    parser.add_argument("--speed", type=float, default=10, help="a client's speed for the prediction, GFLOPS")
+    parser.add_argument("--server-speed", type=float, default=60, help="the server's")
     arguments = parser.parse_args()
     selvedge = arguments.selvedge.resolve()
     print("| clients | steps a second | a step, measured | predicted | parts lost |\n|---|---|---|---|---|")

@@ -127,12 +127,10 @@ impl Splitting {
 
     /// Takes in what a client has trained of its part. Gives what is to be averaged with the others', if that is for it
     /// alone.
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn take(
         &mut self,
         now: Duration,
         at: usize,
-        name: ClientName,
         weight: f64,
         trained: Weights,
         part: &Arc<Part>,
@@ -142,6 +140,7 @@ impl Splitting {
         if weight == 0.0 && !method.takes_turns() {
             return None;
         }
+        let name = self.steps.stepper(at)?.name.clone();
         self.classes.insert(name.clone(), self.steps.came_to(at).1.to_vec());
         if let (Some(back), Some(uncut)) = (self.steps.own_back(at), self.uncut.get(&at)) {
             let pieces = part.pieces.as_ref()?;

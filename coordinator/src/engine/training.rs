@@ -203,9 +203,8 @@ impl Training {
             let weights = std::mem::take(&mut update.trained.weights);
             // One that was left out of every step has trained nothing: that is not averaged with what others have.
             let has_trained = update.trained.steps > 0;
-            let name = self.collection.cohort.members[at].name.clone();
             let weight = if has_trained { weight } else { 0.0 };
-            match splitting.take(now, at, name, weight, weights, &part, actions) {
+            match splitting.take(now, at, weight, weights, &part, actions) {
                 // Its update is that of the joined parts, as if the client had trained both.
                 Some((weights, joined)) => {
                     update.trained.weights = weights;

@@ -4,6 +4,7 @@
 //! who are awaited or the step's time is over.
 
 mod backs;
+mod early;
 mod exchanges;
 mod payloads;
 mod schedule;
@@ -26,7 +27,7 @@ use selvedge_protocols::{
     split::{Alignment, Exchange, FromClient, FromServer, leader::Leader, targets::Received},
 };
 
-use self::{backs::Contribution, stepper::Tally};
+use self::{backs::Contribution, early::Early, stepper::Tally};
 use super::Action;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +44,6 @@ enum Sent {
     Smashed(Tensor, Option<Received>),
     Gradient(Tensor),
     Values(Vec<f32>),
-}
-
-/// What a client has sent before its time.
-struct Early {
-    step: u32,
-    examples: u32,
-    payload: Vec<u8>,
 }
 
 /// The steps of a round.
@@ -219,25 +213,6 @@ impl Steps {
         self.advance(now, actions);
     }
 
-    /// A client has sent its smashed data of a step to come: they are kept, if they can be.
-    fn came_early(&mut self, index: usize, step: u32, examples: u32, payload: &[u8], actions: &mut Vec<Action>) {
-        if let Err(reason) = self.check_size(index, step, Exchange::Smashed, examples, payload) {
-            self.lose(&reason);
-            return self.skip(index, actions);
-        }
-        let payload = payload.to_vec();
-        let early = Early {
-            step,
-            examples,
-            payload,
-        };
-        // The one that it goes on with counts.
-        let before = self.early.insert(index, early);
-        if before.is_some_and(|before| before.step == step) {
-            self.lose(&Rejection::Duplicate);
-        }
-    }
-
     /// A client has sent its part of an exchange.
     fn sent(
         &mut self,
@@ -261,35 +236,6 @@ impl Steps {
             Err(reason) => {
                 self.lose(&reason);
                 self.skip(index, actions);
-            }
-        }
-    }
-
-    /// Takes in what has come early for the step that is opened now.
-    fn take_early(&mut self, actions: &mut Vec<Action>) {
-        // While nobody is awaited, what has come for the step that is next is what opens it.
-        let is_due = |index: &usize, early: &Early| {
-            early.step < self.step || (early.step == self.step && self.awaited.contains(index))
-        };
-        let indices: Vec<usize> = self
-            .early
-            .iter()
-            .filter(|(index, early)| is_due(index, early))
-            .map(|(index, _)| *index)
-            .collect();
-        for index in indices {
-            if let Some(early) = self.early.remove(&index)
-                && early.step == self.step
-                && self.awaited.contains(&index)
-            {
-                self.sent(
-                    index,
-                    early.step,
-                    Exchange::Smashed,
-                    early.examples,
-                    &early.payload,
-                    actions,
-                );
             }
         }
     }

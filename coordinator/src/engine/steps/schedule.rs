@@ -11,7 +11,7 @@ use selvedge_protocols::{
     update::MOST_EXAMPLES,
 };
 
-use super::{Action, Early, Stage, Stepper, Steps};
+use super::{Action, Stage, Stepper, Steps, early::Early};
 
 impl Steps {
     pub(super) fn entered(&mut self, index: usize, examples: u64, actions: &mut Vec<Action>) {

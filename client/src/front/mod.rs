@@ -1,15 +1,18 @@
 //! The client's half of split learning: a front (and, in a U-shape, a head) and its steps through one round.
 
+mod alignment;
+mod payload;
+
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use rand_chacha::ChaCha8Rng;
 use selvedge_models::{Mode, ModelError, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Part, Purpose, Trained, Update, Vectors,
     description::Split,
     evaluation::Batch,
-    split::{Alignment, Exchange, FromClient, FromServer, Pieces, leader::sketch, targets},
+    split::{Exchange, FromClient, FromServer, Pieces, targets},
     update::SealedUpdate,
 };
 
@@ -145,11 +148,6 @@ impl Front {
         Ok(split.ok_or_else(|| ModelError::Description("the run has no [split]".into()))?)
     }
 
-    /// The alignment of fronts, where it does anything.
-    fn alignment(&self) -> Option<Alignment> {
-        self.description.split.as_ref()?.front_alignment()
-    }
-
     /// How it makes itself known, at the beginning or on a new connection.
     pub fn enter(&self) -> Said {
         let (round, examples) = (self.round, self.examples);
@@ -179,13 +177,7 @@ impl Front {
                 Exchange::Smashed if self.head.is_some() => self.run_head(examples, payload),
                 Exchange::Smashed | Exchange::Head => self.differentiate(payload, examples),
                 Exchange::Sketch => self.lead(payload),
-                Exchange::Gradient => {
-                    if !payload.is_empty() {
-                        let length = self.pieces.front_size().0;
-                        self.leader = Some(read_f32(payload, length).ok_or_else(misunderstood)?);
-                    }
-                    self.turn(examples)
-                }
+                Exchange::Gradient => self.follow(payload, examples),
                 Exchange::Probe => self.regularise(payload, examples),
             },
             // Of a step that has gone on without this client, or of another round.
@@ -200,7 +192,7 @@ impl Front {
         let layouts = layouts.iter().flatten();
         let counts = layouts.map(|layout| (layout.parameter_count(), layout.buffer_count()));
         let (parameters, buffers) = counts.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
-        let mut values = read_f32(payload, parameters + buffers).ok_or_else(misunderstood)?;
+        let mut values = payload::read_f32(payload, parameters + buffers)?;
         let buffers = values.split_off(parameters);
         let weights = Weights {
             parameters: values,
@@ -257,7 +249,7 @@ impl Front {
             targets::write(self.gathered.targets(examples.dataset), &mut payload);
         }
         let row = self.front.network.output_shape().iter().product();
-        split.smashed.write(&values(&smashed)?, row, &mut payload);
+        split.smashed.write(&payload::values(&smashed)?, row, &mut payload);
         Ok(self.send(exchange, payload))
     }
 
@@ -287,7 +279,7 @@ impl Front {
             return Ok(Said::Nothing);
         };
         let shape = network.input_shape().to_vec();
-        let input = read_rows(encoding, payload, self.batch.len(), &shape)?;
+        let input = payload::read_rows(encoding, payload, self.batch.len(), &shape)?;
         let outputs = network.forward(&input, &mut Mode::Train(&draws))?;
         let training = &self.description.training;
         let loss = training
@@ -297,7 +289,7 @@ impl Front {
         let below = network.backward_to_input(&loss.gradient)?;
         self.came_to = (loss.sum, loss.examples);
         let mut payload = Vec::new();
-        back.write(&values(&below)?, shape.iter().product(), &mut payload);
+        back.write(&payload::values(&below)?, shape.iter().product(), &mut payload);
         Ok(self.send(Exchange::Head, payload))
     }
 
@@ -305,93 +297,9 @@ impl Front {
     fn backward(&mut self, payload: &[u8]) -> Result<(), LocalError> {
         let encoding = self.split()?.gradients;
         let network = &mut self.front.network;
-        let cut_gradient = read_rows(encoding, payload, self.batch.len(), network.output_shape())?;
+        let cut_gradient = payload::read_rows(encoding, payload, self.batch.len(), network.output_shape())?;
         network.zero_gradient();
         Ok(network.backward(&cut_gradient)?)
-    }
-
-    fn differentiate(&mut self, payload: &[u8], examples: Examples<'_>) -> Result<Said, LocalError> {
-        self.backward(payload)?;
-        match self.alignment() {
-            Some(alignment) if alignment.is_refreshed(self.taken) => {
-                let random = self.description.seed.round_stream(Purpose::Sketches, self.round);
-                let sketch = sketch(&self.gradient(), alignment.sketch, random);
-                Ok(self.send(Exchange::Sketch, bytes(&sketch)))
-            }
-            _ => self.turn(examples),
-        }
-    }
-
-    /// A copy of the front's gradient.
-    fn gradient(&mut self) -> Vec<f32> {
-        let mut copy = Vec::new();
-        self.front
-            .network
-            .update(|_, gradient| copy.extend_from_slice(gradient));
-        copy
-    }
-
-    /// Sends the front's gradient, if this client leads.
-    fn lead(&mut self, payload: &[u8]) -> Result<Said, LocalError> {
-        match payload.is_empty() {
-            true => Ok(Said::Nothing),
-            false => {
-                let gradient = self.gradient();
-                Ok(self.send(Exchange::Gradient, bytes(&gradient)))
-            }
-        }
-    }
-
-    /// Turns the front's gradient towards the leader's, and makes the step; where that takes a probe, sends it.
-    fn turn(&mut self, examples: Examples<'_>) -> Result<Said, LocalError> {
-        let Some(alignment) = self.alignment() else {
-            return self.step(examples);
-        };
-        if alignment.is_probed() {
-            let gradient = self.gradient();
-            let leader = self.leader.as_deref();
-            let aside = leader.and_then(|leader| alignment.aside(&gradient, leader));
-            // Without a leader, or where there is nothing to turn, the probe is of the same parameters.
-            let (step, scale) = aside.unwrap_or_default();
-            let before = self.front.network.parameters().to_vec();
-            self.front.network.update(|parameters, _| {
-                parameters
-                    .iter_mut()
-                    .zip(&step)
-                    .for_each(|(parameter, step)| *parameter += step);
-            });
-            self.probe = Some((before, gradient, scale));
-            return self.smash(Exchange::Probe, examples);
-        }
-        if let Some(leader) = &self.leader {
-            self.front
-                .network
-                .update(|_, gradient| alignment.align(gradient, leader));
-        }
-        self.step(examples)
-    }
-
-    /// Adds what the probe has shown of the regulariser's gradient, and makes the step.
-    fn regularise(&mut self, payload: &[u8], examples: Examples<'_>) -> Result<Said, LocalError> {
-        self.backward(payload)?;
-        if let Some((before, original, scale)) = self.probe.take() {
-            self.front.network.update(|parameters, gradient| {
-                parameters.copy_from_slice(&before);
-                for (gradient, original) in gradient.iter_mut().zip(&original) {
-                    *gradient = original + scale * (*gradient - original);
-                }
-            });
-        }
-        self.step(examples)
-    }
-
-    /// Puts the parameters back where they were before a probe that nothing has come of.
-    fn abandon_probe(&mut self) {
-        if let Some((before, ..)) = self.probe.take() {
-            self.front
-                .network
-                .update(|parameters, _| parameters.copy_from_slice(&before));
-        }
     }
 
     /// Moves front and head down their gradients, and goes on to the next step.
@@ -449,35 +357,4 @@ impl Front {
         let sealed = SealedUpdate::seal(update, filters, &self.broadcast, &mut random);
         Ok((sealed, kept))
     }
-}
-
-fn misunderstood() -> LocalError {
-    ModelError::Description("what the coordinator sends is not of this step".into()).into()
-}
-
-fn values(tensor: &Tensor) -> Result<Vec<f32>, LocalError> {
-    let values = tensor.flatten_all().and_then(|flat| flat.to_vec1());
-    Ok(values.map_err(ModelError::from)?)
-}
-
-fn read_rows(
-    encoding: selvedge_protocols::split::StepEncoding,
-    payload: &[u8],
-    rows: usize,
-    shape: &[usize],
-) -> Result<Tensor, LocalError> {
-    let values = encoding.read(payload, rows, shape.iter().product());
-    let values = values.ok_or_else(misunderstood)?;
-    let shape = [&[rows], shape].concat();
-    Ok(Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?)
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    selvedge_protocols::split::StepEncoding::F32.write(values, values.len(), &mut bytes);
-    bytes
-}
-
-fn read_f32(payload: &[u8], count: usize) -> Option<Vec<f32>> {
-    selvedge_protocols::split::StepEncoding::F32.read(payload, 1, count)
 }
