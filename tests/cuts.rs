@@ -99,6 +99,29 @@ fn a_description_says_what_flags_leave_open() {
     assert!(text.contains("one batch of 5, for one client"), "{text}");
     assert!(text.contains("6,280"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("none ")), "{text}");
+    // In a U-shape the client has the last layer too, and its 512 inputs cross a second cut.
+    let text = shown(&["--set", "split.labels=u-shape"]);
+    let row = text.lines().find(|line| line.starts_with("3 ")).expect(&text);
+    assert!(row.contains("5,962") && row.contains("13,568"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("9 ")), "{text}");
+}
+
+#[test]
+fn it_is_said_when_no_cut_is_quicker_than_the_whole_model() {
+    let slow = shown(&[
+        "--cuts",
+        "--speed",
+        "2",
+        "--server-speed",
+        "200",
+        "--up",
+        "1",
+        "--down",
+        "1",
+    ]);
+    assert!(slow.contains("no cut makes a step as short"), "{slow}");
+    let quick = shown(&["--cuts", "--speed", "2", "--server-speed", "200"]);
+    assert!(!quick.contains("no cut makes"), "{quick}");
 }
 
 #[test]

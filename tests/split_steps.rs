@@ -806,6 +806,12 @@ fn a_slow_client_that_has_caught_up_takes_part_again() {
     };
     assert!(answered(1) >= 3, "it has taken part in {} steps", answered(1));
     assert_eq!(answered(0), 6);
+    let missed: Vec<_> = steps
+        .missed
+        .iter()
+        .map(|(client, steps)| (client.clone(), *steps))
+        .collect();
+    assert_eq!(missed, [(name(1), 6 - answered(1) as u64)]);
 }
 
 #[test]

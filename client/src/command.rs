@@ -140,21 +140,25 @@ impl ClientCommand {
     /// # Errors
     /// See [`ClientError`].
     pub fn run(self) -> Result<ExitCode, ClientError> {
+        let quiet = self.quiet;
+        let say = |line: &dyn std::fmt::Display| {
+            if !quiet {
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+        };
+        let speed = self.speed.map(Speed::operations).transpose()?;
+        if let (Some(Speed::Measured), Some(speed)) = (self.speed, speed) {
+            say(&format_args!("this machine trains {:.1} GFLOP/s", speed / 1e9));
+        }
         let credentials = Credentials::from_folder(&self.certs, &self.name, SystemTime::now())?;
         let agent = Agent {
             coordinator: self.coordinator,
             credentials,
             supply: self.examples.load()?,
             memory: self.memory.map(|megabytes| (megabytes * 1e6) as u64),
-            speed: self.speed.map(Speed::operations).transpose()?,
+            speed,
             state: Some(self.state),
             give_up_after: Duration::from_secs(self.give_up_after),
-        };
-        let quiet = self.quiet;
-        let say = |line: &dyn std::fmt::Display| {
-            if !quiet {
-                let _ = writeln!(io::stderr(), "{line}");
-            }
         };
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -78,9 +78,12 @@ pub struct StepsRecord {
     /// How long it was predicted to take, where the description says what devices can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_seconds: Option<f64>,
-    /// How often a client's part of a step was lost, by reason.
+    /// How often somebody was waited for in vain, or said what could not be of a step, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost: BTreeMap<String, usize>,
+    /// How many of the steps that were made went on without a client that was to contribute to them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missed: BTreeMap<ClientName, u64>,
     /// Where fronts' gradients are aligned, the mean cosine between two clients' gradients when leaders were identified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,

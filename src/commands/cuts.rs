@@ -82,7 +82,7 @@ impl Cuts {
         }
         let own = split.map_or_else(BTreeSet::new, Split::fronts);
         let clients = self.split_clients.unwrap_or(match split {
-            Some(split) => split.at_once(description.cohort_size()) as u64,
+            Some(split) => split.at_once(split.cut_of(description.cohort_size())).max(1) as u64,
             None => 1,
         });
         let step = self.step(model, split, batch as usize, clients as usize)?;
@@ -91,6 +91,12 @@ impl Cuts {
             (None, Some(split)) => split.smashed,
             (None, None) => StepEncoding::F32,
         };
+        // In a U-shape the last layers are the client's too, and their input crosses a second cut.
+        let head = split.and_then(|split| split.head_cut(&cuts));
+        let head_memory = head.map(|head| model.cut(head.layers)?.1.training_memory(0, batch.saturating_mul(2)));
+        let head_memory = head_memory.transpose()?.unwrap_or(0);
+        let head_of = |value: fn(&CutSummary) -> u64| head.map_or(0, value);
+        let is_possible = |cut: &CutSummary| head.is_none_or(|head| cut.layers < head.layers);
         let recommended = step
             .as_ref()
             .and_then(|step| step.recommended(&cuts))
@@ -116,8 +122,12 @@ impl Cuts {
             "",
         );
         for cut in &cuts {
+            if !is_possible(cut) {
+                break;
+            }
             let possible = step.as_ref().filter(|step| step.is_possible(cut));
             let time = possible.map(|step| milliseconds(step.seconds(cut)));
+            let values = cut.values + head_of(|head| head.values);
             let is_recommended = recommended == Some(cut.layers);
             let mark = match (is_recommended, own.contains(&(cut.layers as u32))) {
                 (true, true) => "<- recommended, and the description's",
@@ -129,10 +139,10 @@ impl Cuts {
                 [
                     &cut.layers.to_string(),
                     &format!("{} {}", cut.place, cut.kind),
-                    &grouped(cut.front_parameters as u64),
-                    &format!("{:.1} %", share_of_work(cut)),
-                    &megabytes(cut.front_memory),
-                    &grouped(encoding.bytes(1, cut.values as usize).unwrap_or(usize::MAX) as u64),
+                    &grouped(cut.front_parameters as u64 + head_of(|head| head.back_parameters as u64)),
+                    &format!("{:.1} %", share_of_work(cut, head_of(|head| head.back_operations))),
+                    &megabytes(cut.front_memory + head_memory),
+                    &grouped(encoding.bytes(1, values as usize).unwrap_or(usize::MAX) as u64),
                     time.as_deref().unwrap_or_default(),
                 ],
                 mark,
@@ -164,6 +174,19 @@ impl Cuts {
                 clients => format!("{clients} clients together"),
             };
             text += &format!("\na step is one batch of {batch}, for {clients}; its time is predicted, not measured");
+        }
+        if let Some(step) = &step
+            && step
+                .recommended(&cuts)
+                .is_some_and(|cut| alone(step) < step.seconds(cut))
+        {
+            text += "\nno cut makes a step as short as training the whole model on the client does";
+        }
+        if let Some(head) = head {
+            let layers = model.layers.len() - head.layers;
+            text += &format!(
+                "\nwhat is the client's includes the last {layers} of the layers: the model has the shape of a U"
+            );
         }
         Ok(text)
     }
@@ -215,10 +238,10 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// The client's share of the work, in percent; 0 where there is none.
-fn share_of_work(cut: &CutSummary) -> f64 {
+/// The client's share of the work, in percent, with a head of so many operations; 0 where there is none.
+fn share_of_work(cut: &CutSummary, head: u64) -> f64 {
     let whole = cut.front_operations + cut.back_operations;
-    100.0 * cut.front_operations as f64 / whole.max(1) as f64
+    100.0 * (cut.front_operations + head) as f64 / whole.max(1) as f64
 }
 
 /// Reads a number above 0.

@@ -200,6 +200,7 @@ impl Splitting {
                 seconds: tally.seconds_a_step(),
                 predicted_seconds: self.predicted,
                 lost: tally.lost.clone(),
+                missed: tally.missed.clone(),
                 agreement: tally.agreement(),
                 led: tally.led.clone(),
             },

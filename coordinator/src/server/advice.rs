@@ -28,7 +28,7 @@ impl Advice {
             return Ok(None);
         };
         let batch = description.training.batch_size;
-        let clients = split.at_once(description.cohort_size());
+        let clients = split.at_once(split.cut_of(description.cohort_size()));
         let devices = match split.devices {
             Some(devices) => devices,
             None => Devices {
@@ -56,22 +56,27 @@ impl Advice {
         let mut step = self.step.clone();
         step.devices.speed = speed / 1e9;
         step.devices.delay = round_trip.as_secs_f64() * 1e3 / 2.0;
-        let after = |cut: &CutSummary| {
-            let milliseconds = step.seconds(cut) * 1e3;
-            format!(
-                "cut after {} layers, a step should take {milliseconds:.1} ms",
-                cut.layers
-            )
-        };
+        let took = |cut: &CutSummary| format!("{:.1} ms", step.seconds(cut) * 1e3);
         let own = self.cuts.iter().find(|cut| cut.layers == own.front as usize)?;
         let better = step.recommended(&self.cuts).filter(|cut| *cut != own);
         let better = better.map_or_else(String::new, |cut| {
-            format!("; {}, if all were like this one", after(cut))
+            let layers = cut.layers;
+            format!(
+                " (for clients like this one {layers} layers would be better: {})",
+                took(cut)
+            )
         });
-        let Devices { speed, delay, .. } = step.devices;
+        let Devices {
+            speed,
+            server_speed,
+            delay,
+            ..
+        } = step.devices;
         Some(format!(
-            "{client} trains {speed:.1} GFLOP/s, {delay:.1} ms away: {}{better}",
-            after(own)
+            "{client} trains {speed:.1} GFLOP/s, {delay:.1} ms away: with {server_speed:.1} GFLOP/s here, a step should take \
+             {} with its model cut after {} layers{better}",
+            took(own),
+            own.layers
         ))
     }
 }
@@ -100,7 +105,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains("cut after 6 layers") && said.contains("cut after 3 layers"),
+            said.contains("cut after 6 layers (for clients like this one 3 layers"),
             "{said}"
         );
     }

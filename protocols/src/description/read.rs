@@ -116,6 +116,9 @@ impl FromStr for Override {
     }
 }
 
+/// Keys that are set instead of another of the same table.
+const INSTEAD: [(&str, &str); 3] = [("preset", "layers"), ("epochs", "steps"), ("steps", "epochs")];
+
 /// Keys that say what the other keys of their table can be.
 const KINDS: [&str; 2] = ["kind", "source"];
 
@@ -132,8 +135,8 @@ impl Override {
                 reason: format!("`{key}` is a value, not a table"),
             })?;
         }
-        if last == "preset" {
-            at.remove("layers");
+        if let Some((_, instead)) = INSTEAD.iter().find(|(key, _)| key == last) {
+            at.remove(*instead);
         }
         at.insert(last.clone(), self.value.clone());
         Ok(())
@@ -248,7 +251,7 @@ fn explained(message: &str) -> String {
         && let Some((kind, rest)) = rest.split_once('"')
         && rest.contains("internally tagged enum")
     {
-        return format!("it is a table with its kind and the keys of that: write {{ kind = \"{kind}\" }}");
+        return format!("where \"{kind}\" stands, a table with a kind is needed: write {{ kind = \"{kind}\" }}");
     }
     let message = message
         .replace("unknown field", "unknown key")

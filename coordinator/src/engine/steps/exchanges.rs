@@ -88,10 +88,24 @@ impl Steps {
                 }
             }
         }
-        self.tally.steps += 1;
+        self.made();
         self.answer_those_with(&gradients, Exchange::Smashed, returned, actions)?;
         self.after_gradients(now);
         Ok(())
+    }
+
+    /// The step was made by those of the batch.
+    fn made(&mut self) {
+        self.tally.steps += 1;
+        if self.takes_turns() {
+            return;
+        }
+        let made: BTreeSet<usize> = self.batch.iter().map(|contribution| contribution.at).collect();
+        for (index, stepper) in self.steppers.iter().enumerate() {
+            if !made.contains(&index) && self.is_its_step(index, self.step) {
+                *self.tally.missed.entry(stepper.name.clone()).or_default() += 1;
+            }
+        }
     }
 
     /// How many of so many are needed.
@@ -163,9 +177,9 @@ impl Steps {
             return Ok(());
         }
         let returned = self.backs.backward(&self.batch, &gradients, false)?;
-        self.tally.steps += 1;
         // Those without a gradient were told that the step goes on without them.
         self.answer_those_with(&gradients, Exchange::Head, returned, actions)?;
+        self.made();
         self.after_gradients(now);
         Ok(())
     }

@@ -112,17 +112,24 @@ impl Steps {
     /// Who contributes to a step, of those who are there.
     pub(super) fn contributors(&self, step: u32) -> BTreeSet<usize> {
         let contributes = |(index, stepper): &(usize, &Stepper)| {
-            let size = match self.sizes.get(*index) {
-                Some(sizes) => sizes.get(step as usize - 1).is_some_and(|size| *size > 0),
-                None => stepper.steps.is_some_and(|steps| u64::from(step) <= steps),
-            };
+            let is_its_step = stepper.steps.is_some() && self.is_its_step(*index, step);
             let is_its_turn = !self.takes_turns() || self.turn == *index;
             let is_early = |early: &Early| early.step == step;
             let is_up = !stepper.is_behind || self.early.get(index).is_some_and(is_early);
-            stepper.present && stepper.open && is_up && size && is_its_turn
+            stepper.present && stepper.open && is_up && is_its_step && is_its_turn
         };
         let steppers = self.steppers.iter().enumerate();
         steppers.filter(contributes).map(|(index, _)| index).collect()
+    }
+
+    /// Whether a client is to contribute to a step. Of one that has not entered, as many are expected as of those who make
+    /// the most.
+    pub(super) fn is_its_step(&self, index: usize, step: u32) -> bool {
+        match (self.sizes.get(index), self.steppers.get(index)) {
+            (Some(sizes), _) => sizes.get(step as usize - 1).is_some_and(|size| *size > 0),
+            (None, Some(stepper)) => stepper.steps.is_none_or(|steps| u64::from(step) <= steps),
+            (None, None) => false,
+        }
     }
 
     /// How many steps there are at most.

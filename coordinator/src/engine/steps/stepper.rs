@@ -49,8 +49,10 @@ impl Stepper {
 pub(in crate::engine) struct Tally {
     /// Steps in which the back moved.
     pub(in crate::engine) steps: u64,
-    /// How often a client's part of a step was lost, by reason.
+    /// How often somebody was waited for in vain, or said what could not be of a step, by reason.
     pub(in crate::engine) lost: BTreeMap<String, usize>,
+    /// How many of the steps went on without a client that was to contribute to them.
+    pub(in crate::engine) missed: BTreeMap<ClientName, u64>,
     /// How often each client led, where fronts' gradients are aligned.
     pub(in crate::engine) led: BTreeMap<ClientName, u64>,
     /// Each time that leaders were identified among several, how much the clients' gradients agreed.

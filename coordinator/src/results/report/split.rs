@@ -1,6 +1,7 @@
 //! A run with models that are cut: how the back does with each client's front, and what the steps came to.
 
 use maud::{Markup, html};
+use selvedge_protocols::ClientName;
 
 use super::{
     chart::{Chart, Scale, Series},
@@ -28,8 +29,9 @@ pub(super) fn charts(records: &[RoundRecord]) -> Markup {
     ];
     let counts = vec![
         line("made", |record| Some(record.steps.as_ref()?.made as f64)),
-        line("parts lost", |record| {
-            Some(record.steps.as_ref()?.lost.values().sum::<usize>() as f64)
+        line("missed by the clients, on the mean", |record| {
+            let missed: u64 = record.steps.as_ref()?.missed.values().sum();
+            Some(missed as f64 / record.selected.max(1) as f64)
         }),
     ];
     let times = vec![
@@ -75,6 +77,15 @@ pub(super) fn table(records: &[RoundRecord]) -> Markup {
     let mut clients: Vec<&StitchedRecord> = record.stitched.iter().collect();
     let accuracy = |one: &StitchedRecord| one.accuracy.unwrap_or(0.0);
     clients.sort_by(|one, other| accuracy(one).total_cmp(&accuracy(other)));
+    let led: u64 = records
+        .iter()
+        .filter_map(|record| record.steps.as_ref())
+        .map(|steps| steps.led.values().sum::<u64>())
+        .sum();
+    let led_by = |client: &ClientName| -> u64 {
+        let steps = records.iter().filter_map(|record| record.steps.as_ref());
+        steps.filter_map(|steps| steps.led.get(client)).sum()
+    };
     let share = |share: Option<f64>| finite(share).map_or_else(|| "–".into(), figures::percent);
     html! {
         div.scroll tabindex="0" {
@@ -83,6 +94,7 @@ pub(super) fn table(records: &[RoundRecord]) -> Markup {
                 thead { tr {
                     th { "client" } th { "accuracy" } th { "balanced" } th { "as its own classes are" }
                     th { "always its most frequent class" }
+                    @if led > 0 { th { "led, in all rounds" } }
                 } }
                 tbody {
                     @for client in clients.iter().take(LISTED) {
@@ -92,6 +104,7 @@ pub(super) fn table(records: &[RoundRecord]) -> Markup {
                             td { (share(client.balanced_accuracy)) }
                             td { (share(client.own_accuracy)) }
                             td { (share(client.majority)) }
+                            @if led > 0 { td { (led_by(&client.client)) } }
                         }
                     }
                 }

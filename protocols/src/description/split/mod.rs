@@ -133,12 +133,31 @@ impl Split {
         matches!(&self.cut, Cuts::Shares(shares) if shares.iter().any(|share| share.after.is_none()))
     }
 
-    /// How many of so many clients take a step together.
+    /// About how many of so many clients have models that are cut.
+    pub fn cut_of(&self, clients: usize) -> usize {
+        let share = match &self.cut {
+            Cuts::Alike(_) => 1.0,
+            Cuts::Shares(shares) => {
+                let cut = shares.iter().filter(|share| share.after.is_some());
+                cut.map(|share| share.share).sum()
+            }
+        };
+        (share * clients as f64).round() as usize
+    }
+
+    /// How many of so many clients with models that are cut take a step together.
     pub fn at_once(&self, clients: usize) -> usize {
         match self.method.takes_turns() {
             true => clients.min(1),
             false => clients,
         }
+    }
+
+    /// Of a model in the shape of a U, which of its cuts is the second: what lies behind it is the clients' too.
+    pub fn head_cut<'a>(&self, cuts: &'a [CutSummary]) -> Option<&'a CutSummary> {
+        // There is a cut after each layer but the last.
+        let behind = (cuts.len() + 1).saturating_sub(self.head() as usize);
+        cuts.iter().find(|cut| cut.layers == behind)
     }
 
     /// What the time of a step depends on, when a model is trained with these settings.
@@ -152,17 +171,10 @@ impl Split {
         batch: usize,
         clients: usize,
     ) -> Result<StepTime, ModelError> {
-        let head = match self.head() {
-            0 => None,
-            head => {
-                let behind = model.layers.len().saturating_sub(head as usize);
-                model.cuts(batch as u64)?.into_iter().find(|cut| cut.layers == behind)
-            }
-        };
         Ok(StepTime {
             smashed: self.smashed,
             gradients: self.gradients,
-            head,
+            head: self.head_cut(&model.cuts(batch as u64)?).cloned(),
             alignment: self.front_alignment(),
             server_work: self.method.server_work(clients),
             ..StepTime::new(devices, batch, clients)
