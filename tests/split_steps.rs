@@ -714,6 +714,83 @@ fn where_clients_take_turns_one_that_is_lost_or_silent_costs_its_turn_and_one_th
     assert!(is_lost && steps.made >= 11, "{record:?}");
 }
 
+#[test]
+fn where_clients_take_turns_a_front_on_its_way_is_waited_for_and_none_that_nobody_trained_counts() {
+    let sequential = "split={ method = { kind = 'sequential' }, cut = 2, step_seconds = 10.0 }";
+    // Client 0 has made its steps, and what it hands in takes longer than a turn may.
+    let mut round = Round::open(&[sequential]);
+    while let Some(letter) = round.up.pop_front() {
+        round.deliver(letter);
+    }
+    let update = round.offered.remove(&0).unwrap();
+    let sections: Vec<_> = update.sections.iter().map(Section::header).collect();
+    let bytes = packed_bytes(&sections).unwrap();
+    round.event(Event::Offered {
+        client: name(0),
+        round: 1,
+        task: Task::Train,
+        report: update.report,
+        sections,
+        bytes,
+    });
+    let (client, inspector) = round.receive.pop().unwrap();
+    for _ in 0..5 {
+        round.wait(11);
+    }
+    let update = inspector.open(update);
+    round.event(Event::Received {
+        client,
+        round: 1,
+        task: Task::Train,
+        update,
+    });
+    end_turns(&mut round, &[]);
+    assert_eq!(round.record.as_ref().unwrap().completed, 4, "{:?}", round.record);
+    // All say what cannot be: they hand on what they were given, and the model stays as it was.
+    let mut round = Round::open(&[sequential, "algorithm.kind=fedadam"]);
+    let before = round.engine.state().clone();
+    while round.record.is_none() {
+        match round.up.pop_front() {
+            Some(letter) if matches!(letter.message, FromClient::Send { .. }) => {
+                let payload = [
+                    &letter.payload[..16],
+                    &1e20f32.to_le_bytes().repeat(letter.payload.len() / 4 - 4),
+                ]
+                .concat();
+                round.deliver(altered(&letter, payload));
+            }
+            Some(letter) => round.deliver(letter),
+            None if !round.offered.is_empty() => hand_in(&mut round),
+            None => round.wait(11),
+        }
+    }
+    let record = round.record.as_ref().unwrap();
+    assert!(
+        !record.applied && round.engine.state().weights == before.weights,
+        "{record:?}"
+    );
+    assert!(
+        record
+            .note
+            .as_ref()
+            .is_some_and(|note| note.contains("no step was made")),
+        "{record:?}"
+    );
+}
+
+#[test]
+fn global_batches_are_dealt_once_somebody_is_there() {
+    let training = "training={ epochs = 1, batch_size = 250, optimiser = { kind = 'sgd', learning_rate = 0.1 } }";
+    let mut round = Round::open(&[METHODS[1], training]);
+    for _ in 0..3 {
+        round.wait(31);
+    }
+    round.deliver_all(1);
+    let record = round.end(1).1;
+    let steps = record.steps.as_ref().unwrap();
+    assert_eq!((record.completed, steps.made), (4, 10), "{record:?}");
+}
+
 /// Hands in the updates that are there.
 fn hand_in(round: &mut Round) {
     let offered: Vec<_> = std::mem::take(&mut round.offered).into_iter().collect();

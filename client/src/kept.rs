@@ -16,8 +16,9 @@ use selvedge_protocols::{ClientName, Vectors};
 
 use crate::Front;
 
-/// The key of a file's metadata that holds the round.
+/// The keys of a file's metadata that hold the round, and whose it is.
 const ROUND: &str = "round";
+const CLIENT: &str = "client";
 
 /// What a client keeps in one run.
 #[derive(Debug)]
@@ -56,8 +57,23 @@ pub enum KeptError {
 
 #[derive(Debug)]
 struct Files {
+    client: ClientName,
     kept: PathBuf,
     proposed: PathBuf,
+}
+
+/// What a file can hold.
+struct Expected<'a> {
+    client: &'a ClientName,
+    length: usize,
+    front: Option<&'a SubModel>,
+}
+
+impl Expected<'_> {
+    fn length(&self, name: &str) -> usize {
+        let own = self.front.and_then(|front| Front::length(name, front));
+        own.unwrap_or(self.length)
+    }
 }
 
 impl Kept {
@@ -73,7 +89,7 @@ impl Kept {
         length: usize,
         front: Option<&SubModel>,
     ) -> Result<Self, KeptError> {
-        let length = |name: &str| front.and_then(|front| Front::length(name, front)).unwrap_or(length);
+        let expected = Expected { client, length, front };
         let mut opened = Self {
             files: None,
             kept: (0, Vectors::new()),
@@ -84,12 +100,13 @@ impl Kept {
             let run = &blake3::hash(run.as_bytes()).to_hex()[..16];
             let path = |what| folder.join(format!("{client}.{run}.{what}.safetensors"));
             let files = Files {
+                client: client.clone(),
                 kept: path("kept"),
                 proposed: path("proposed"),
             };
             remove_others(folder, client, &files)?;
-            opened.kept = read(&files.kept, &length)?.unwrap_or_default();
-            opened.proposed = read(&files.proposed, &length)?;
+            opened.kept = read(&files.kept, &expected)?.unwrap_or_default();
+            opened.proposed = read(&files.proposed, &expected)?;
             opened.files = Some(files);
         }
         Ok(opened)
@@ -106,7 +123,7 @@ impl Kept {
     /// When the file cannot be written.
     pub fn propose(&mut self, round: u32, vectors: Vectors) -> Result<(), KeptError> {
         if let (Some(files), false) = (&self.files, vectors.is_empty()) {
-            write(&files.proposed, round, &vectors)?;
+            write(&files.proposed, &files.client, round, &vectors)?;
         }
         self.proposed = Some((round, vectors));
         Ok(())
@@ -123,7 +140,9 @@ impl Kept {
                     match fs::rename(&files.proposed, &files.kept) {
                         Ok(()) => sync_folder(&files.kept).map_err(file("replaced", &files.kept))?,
                         // Somebody has tidied up; what it held is here too.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => write(&files.kept, round, &vectors)?,
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                            write(&files.kept, &files.client, round, &vectors)?;
+                        }
                         Err(error) => return Err(file("replaced", &files.kept)(error)),
                     }
                 }
@@ -170,42 +189,48 @@ fn remove_others(folder: &Path, client: &ClientName, files: &Files) -> Result<()
     Ok(())
 }
 
-fn read(path: &Path, length: &impl Fn(&str) -> usize) -> Result<Option<(u32, Vectors)>, KeptError> {
+fn read(path: &Path, expected: &Expected<'_>) -> Result<Option<(u32, Vectors)>, KeptError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(file("read", path)(error)),
     };
-    decode(&bytes, length).map(Some).map_err(|detail| KeptError::Damaged {
+    decode(&bytes, expected).map(Some).map_err(|detail| KeptError::Damaged {
         path: path.into(),
         detail,
     })
 }
 
-fn decode(bytes: &[u8], length: impl Fn(&str) -> usize) -> Result<(u32, Vectors), String> {
+fn decode(bytes: &[u8], expected: &Expected<'_>) -> Result<(u32, Vectors), String> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
-    let round = metadata
-        .metadata()
-        .as_ref()
-        .and_then(|map| map.get(ROUND)?.parse().ok());
+    let said = |key: &str| metadata.metadata().as_ref()?.get(key);
+    let round = said(ROUND).and_then(|round| round.parse().ok());
     let round = round.ok_or("it does not say of which round it is")?;
+    if said(CLIENT).is_none_or(|client| client != expected.client.as_str()) {
+        return Err("it is not this client's".into());
+    }
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let vectors = tensors.iter().map(|(name, tensor)| {
-        let length = length(name);
+        let length = expected.length(name);
         if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
             let (dtype, shape) = (tensor.dtype(), tensor.shape());
             return Err(format!("{name} is {dtype:?} of {shape:?}, not {length} × F32"));
         }
         let values = tensor.data().as_chunks().0.iter();
-        Ok((
-            name.to_owned(),
-            values.map(|&value| f32::from_le_bytes(value)).collect(),
-        ))
+        let values: Vec<f32> = values.map(|&value| f32::from_le_bytes(value)).collect();
+        match values.iter().all(|value| value.is_finite()) {
+            true => Ok((name.to_owned(), values)),
+            false => Err(format!("{name} holds a value that is not finite")),
+        }
     });
-    Ok((round, vectors.collect::<Result<_, _>>()?))
+    let vectors = vectors.collect::<Result<_, _>>()?;
+    match expected.front.is_none_or(|front| Front::is_whole(&vectors, front)) {
+        true => Ok((round, vectors)),
+        false => Err("a part of the front is missing".into()),
+    }
 }
 
-fn write(path: &Path, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
+fn write(path: &Path, client: &ClientName, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
     let bytes: Vec<(&str, Vec<u8>, usize)> = vectors
         .iter()
         .map(|(name, values)| {
@@ -220,7 +245,10 @@ fn write(path: &Path, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
     let views: Vec<_> = views
         .collect::<Result<_, _>>()
         .map_err(|error| failed(error.to_string()))?;
-    let metadata = HashMap::from([(ROUND.to_owned(), round.to_string())]);
+    let metadata = HashMap::from([
+        (ROUND.to_owned(), round.to_string()),
+        (CLIENT.to_owned(), client.to_string()),
+    ]);
     let contents = safetensors::serialize(views, Some(metadata)).map_err(|error| failed(error.to_string()))?;
     replace(path, &contents).map_err(file("written", path))
 }
@@ -315,6 +343,16 @@ mod tests {
             let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2, None);
             let error = error.unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+        // Another client's, under this one's name; and a value that is none.
+        let others = String::from_utf8_lossy(&whole).find("client-1").unwrap();
+        let value = whole.len() - 4;
+        for (at, bytes) in [(others, &b"client-2"[..]), (value, &f32::NAN.to_le_bytes()[..])] {
+            let mut changed = whole.clone();
+            changed[at..at + bytes.len()].copy_from_slice(bytes);
+            fs::write(&path, &changed).unwrap();
+            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2, None);
+            assert!(matches!(error, Err(KeptError::Damaged { .. })), "{error:?}");
         }
         fs::write(&path, &whole).unwrap();
         let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 3, None);

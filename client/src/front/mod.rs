@@ -133,6 +133,11 @@ impl Front {
         }
     }
 
+    /// Whether what a client keeps has all of a front, or nothing of one.
+    pub(crate) fn is_whole(kept: &Vectors, front: &SubModel) -> bool {
+        !kept.contains_key(KEPT) || front.buffers.count() == 0 || kept.contains_key(KEPT_BUFFERS)
+    }
+
     /// Whether there is a front among what a client keeps, so that it needs none to be broadcast.
     pub fn is_kept(kept: &Vectors) -> bool {
         kept.contains_key(KEPT)

@@ -41,6 +41,14 @@ impl<Answer> Member<Answer> {
         matches!(self.status, Status::Asked | Status::Offered | Status::Receiving { .. })
     }
 
+    /// Whether its answer is on its way, or has come.
+    pub(super) fn is_handing_in(&self) -> bool {
+        matches!(
+            self.status,
+            Status::Offered | Status::Receiving { .. } | Status::Held(_)
+        )
+    }
+
     /// Whether its answer was taken.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self.status, Status::Taken)

@@ -178,11 +178,12 @@ impl Splitting {
                 });
             }
         }
-        if let (Some(part), Some(front)) = (&self.front, self.steps.last_front()) {
+        let weight = up_to(u32::MAX);
+        if let (Some(part), Some(front)) = (&self.front, self.steps.last_front().filter(|_| weight > 0.0)) {
             shared.push(Shared {
                 weights: front.clone(),
                 coordinates: part.coordinates.clone(),
-                weight: up_to(u32::MAX),
+                weight,
             });
         }
         let tally = &self.steps.tally;

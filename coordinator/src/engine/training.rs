@@ -124,6 +124,13 @@ impl Training {
     /// Folds the updates whose turn it is, and asks for those within the window. Says whether all are settled.
     pub(super) fn advance(&mut self, now: Duration, grace: Duration, window: usize, actions: &mut Vec<Action>) -> bool {
         if let Some(splitting) = &mut self.steps {
+            let is_handing_in = |at: usize| {
+                let member = self.collection.cohort.members.get(at);
+                member.is_some_and(|member| member.is_handing_in())
+            };
+            if splitting.steps.whose_turn().is_some_and(is_handing_in) {
+                splitting.steps.renew_turn();
+            }
             splitting.steps.advance(now, actions);
             // Whose turn is over has no part in the round either: the next one's answer need not wait for it.
             for client in splitting.steps.given_up() {
@@ -303,7 +310,8 @@ impl Training {
             self.aggregator.finish(&model.whole().weights).or_else(|| {
                 let reason = match &record.steps {
                     Some(steps) if steps.made == 0 => "no step was made",
-                    _ => "none of the clients that answered holds an example",
+                    Some(_) => "no client has made a step to its end",
+                    None => "none of the clients that answered holds an example",
                 };
                 record.remark(format!("{reason}: the model stays as it was"));
                 None

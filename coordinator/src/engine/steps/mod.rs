@@ -327,6 +327,20 @@ impl Steps {
         self.close(now, &name, actions);
     }
 
+    /// Where clients take turns, the place in the cohort of the one that has made its steps and is to hand on.
+    pub(super) fn whose_turn(&self) -> Option<usize> {
+        let is_to_hand_on = self.takes_turns() && self.stage == Stage::Idle;
+        self.steppers
+            .get(self.turn)
+            .filter(|_| is_to_hand_on)
+            .map(|stepper| stepper.at)
+    }
+
+    /// What it hands on is on its way: its time begins anew.
+    pub(super) fn renew_turn(&mut self) {
+        self.due = None;
+    }
+
     /// Where clients take turns, those whose turn ended before they had made it, since this was last asked for.
     pub(super) fn given_up(&mut self) -> Vec<ClientName> {
         std::mem::take(&mut self.given_up)

@@ -75,6 +75,21 @@ impl Steps {
     /// All have entered who will.
     pub(super) fn begin(&mut self, now: Duration, actions: &mut Vec<Action>) {
         if self.split.batches == BatchSizes::Global {
+            // One that has not entered has no part in what is dealt: as long as nobody has, nothing is.
+            let is_to_enter = |stepper: &Stepper| stepper.open && stepper.steps.is_none();
+            let steppers = self.steppers.iter().enumerate();
+            let late: BTreeSet<usize> = steppers
+                .filter(|(_, stepper)| is_to_enter(stepper))
+                .map(|(index, _)| index)
+                .collect();
+            if !late.is_empty() && self.steppers.iter().all(|stepper| stepper.steps.is_none()) {
+                self.awaited = late;
+                self.due = None;
+                return;
+            }
+            for _ in late {
+                self.lose(&Rejection::Deadline);
+            }
             let pools: Vec<u64> = self.steppers.iter().map(|stepper| stepper.examples).collect();
             let global = self.description.training.batch_size as u64 * self.steppers.len() as u64;
             let mut random = self.description.seed.round_stream(Purpose::Batches, self.round);

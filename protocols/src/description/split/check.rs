@@ -59,7 +59,7 @@ impl Split {
     /// Whether the model can be cut as it is to be.
     fn check_cuts(&self, model: &ModelDescription, refuse: &mut dyn FnMut(&str, String)) {
         if let Cuts::Shares(shares) = &self.cut {
-            let sum: f64 = shares.iter().map(|share| share.share).sum();
+            let sum = shares.iter().fold(0.0, |sum, share| sum + share.share);
             if shares.iter().any(|share| share.share.is_nan() || share.share <= 0.0) || (sum - 1.0).abs() > 1e-6 {
                 refuse(
                     "split.cut",
