@@ -19,10 +19,13 @@ pub(super) struct Advice {
     cuts: Vec<CutSummary>,
     /// A step of a client with a device that is not known yet.
     step: StepTime,
+    /// Whether the coordinator's own speed is known: the description's, or measured.
+    is_measured: bool,
 }
 
 impl Advice {
-    /// Of a run with models that are cut. The coordinator's speed is the description's, or else is measured.
+    /// Of a run with models that are cut. The coordinator's speed is the description's, or else is measured when a client
+    /// first says its own.
     pub(super) fn of(description: &Description) -> Result<Option<Self>, ModelError> {
         let Some(split) = &description.split else {
             return Ok(None);
@@ -33,7 +36,7 @@ impl Advice {
             Some(devices) => devices,
             None => Devices {
                 speed: 1.0,
-                server_speed: training_speed(MEASURED)? / 1e9,
+                server_speed: 1.0,
                 up: None,
                 down: None,
                 delay: 0.0,
@@ -43,15 +46,20 @@ impl Advice {
             own: description.cuts(),
             cuts: description.model.cuts(batch as u64)?,
             step: split.step_time(&description.model, devices, batch, clients)?,
+            is_measured: split.devices.is_some(),
         }))
     }
 
     /// What is to be expected of a client that trains so many operations a second, so far away, in a sentence; nothing of
     /// one whose model is not cut, or that says what cannot be.
-    pub(super) fn on(&self, client: &ClientName, speed: f64, round_trip: Duration) -> Option<String> {
+    pub(super) fn on(&mut self, client: &ClientName, speed: f64, round_trip: Duration) -> Option<String> {
         let own = self.own.of(client)?;
         if !(1.0..=1e18).contains(&speed) {
             return None;
+        }
+        if !self.is_measured {
+            self.step.devices.server_speed = training_speed(MEASURED).ok()? / 1e9;
+            self.is_measured = true;
         }
         let mut step = self.step.clone();
         step.devices.speed = speed / 1e9;
@@ -97,7 +105,7 @@ mod tests {
             cut = 6
             devices = { speed = 5, server_speed = 50, up = 100, down = 100 }";
         let description = Description::parse(text, "test", &[]).unwrap();
-        let advice = Advice::of(&description).unwrap().unwrap();
+        let mut advice = Advice::of(&description).unwrap().unwrap();
         let client = ClientName::new("client-1").unwrap();
         let said = advice.on(&client, 1e9, Duration::from_millis(40)).unwrap();
         assert!(

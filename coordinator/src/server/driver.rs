@@ -204,7 +204,7 @@ impl Driver {
                 let round_trip = session.link.round_trip();
                 let expected = self
                     .advice
-                    .as_ref()
+                    .as_mut()
                     .zip(resources.speed)
                     .and_then(|(advice, speed)| advice.on(&client, speed, round_trip));
                 if let Some(expected) = expected {

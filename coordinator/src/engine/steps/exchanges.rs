@@ -63,13 +63,12 @@ impl Steps {
         }
         let (mut gradients, mut losses) = self.backs.losses(&self.batch, &outputs)?;
         if self.leave_out_infinite(&gradients, &losses, actions)? {
+            // What it made of the back's layers must not be there either: 0 times infinity is no number.
+            self.backs.take_back()?;
             if self.batch.is_empty() {
-                self.backs.take_back()?;
                 self.open_step(now);
                 return Ok(());
             }
-            // What it made of the back's layers must not be there either: 0 times infinity is no number.
-            self.backs.take_back()?;
             let outputs = self.backs.forward(self.step, &self.batch)?;
             (gradients, losses) = self.backs.losses(&self.batch, &outputs)?;
         }
