@@ -69,7 +69,7 @@ struct Ran {
 impl Ran {
     /// The model of a client: the back with the front that it keeps, if it does.
     fn model(&self, client: usize) -> Weights {
-        let mut weights = self.state.weights.clone();
+        let mut weights = Weights::clone(&self.state.weights);
         if let Some((part, front)) = self.fronts.values().nth(client) {
             part.coordinates.merge(front, &mut weights);
         }
@@ -149,7 +149,7 @@ fn with_one_client_every_method_is_the_uncut_run_bit_for_bit() {
     for method in &METHODS[..4] {
         for cut in 1..=10 {
             let cut_run = simulate(&description(&["clients=1", &split(method, &format!("cut = {cut}"))]), 1);
-            assert!(cut_run.model(0) == uncut.state.weights, "{method} cut after {cut}");
+            assert!(cut_run.model(0) == *uncut.state.weights, "{method} cut after {cut}");
             let losses = |ran: &Ran| ran.records.iter().map(|record| record.train_loss).collect::<Vec<_>>();
             assert_eq!(losses(&cut_run), losses(&uncut), "{method} cut after {cut}");
             assert_eq!(cut_run.records[0].steps.as_ref().unwrap().made, 3);
@@ -249,7 +249,7 @@ fn with_one_local_step_splitfed_v1_is_one_step_down_the_gradient_of_all_examples
         1,
     );
     assert!(v1.state == fedsgd.state);
-    assert!(v1.state.weights != initial(&description(&set)));
+    assert!(*v1.state.weights != initial(&description(&set)));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use selvedge_coordinator::{Action, Engine, Event, Roster, RoundRecord, engine::I
 use selvedge_data::{Dataset, Split};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Card, ClientName, Description, Parts, Purpose, ServerState, Vectors,
+    Card, ClientName, Description, Memory, Parts, Purpose, ServerState,
     message::Task,
     sections::{Section, packed_bytes},
     split::{Exchange, FromClient, FromServer},
@@ -129,7 +129,7 @@ impl Round {
                         dataset: &self.data,
                         indices: &self.shares[number],
                     };
-                    let kept = Vectors::new();
+                    let kept = Memory::new();
                     let front =
                         Front::new(&self.description, &part, &client, round, &broadcast, examples, &kept).unwrap();
                     let said = front.enter();
@@ -230,7 +230,7 @@ impl Round {
         for (client, update) in offered {
             let sections: Vec<_> = update.sections.iter().map(Section::header).collect();
             let bytes = packed_bytes(&sections).unwrap();
-            let report = update.report;
+            let report = update.report.clone();
             updates.insert(name(client), update);
             self.event(Event::Offered {
                 client: name(client),
@@ -729,7 +729,7 @@ fn where_clients_take_turns_a_front_on_its_way_is_waited_for_and_none_that_nobod
         client: name(0),
         round: 1,
         task: Task::Train,
-        report: update.report,
+        report: update.report.clone(),
         sections,
         bytes,
     });
@@ -802,7 +802,7 @@ fn hand_in(round: &mut Round) {
             client: name(client),
             round: 1,
             task: Task::Train,
-            report: update.as_ref().unwrap().report,
+            report: update.as_ref().unwrap().report.clone(),
             sections,
             bytes,
         });

@@ -145,7 +145,7 @@ fn coordinates_outside_every_sub_model_of_the_run_stay_as_they_were_bit_for_bit(
                 .map(|units| (0..units as u32).collect());
             let trained = SubModel::new(&layout, units.collect()).unwrap();
             // With the trained places as they were before, all is as it was before.
-            let mut put_back = state.weights.clone();
+            let mut put_back = selvedge_models::Weights::clone(&state.weights);
             trained.merge(&trained.extract(&before), &mut put_back);
             assert_eq!(put_back, before, "{algorithm}");
             assert_ne!(state.weights.parameters, before.parameters);

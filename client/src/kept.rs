@@ -12,7 +12,10 @@ use std::{
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use selvedge_models::SubModel;
-use selvedge_protocols::{ClientName, Vectors};
+use selvedge_protocols::{
+    ClientName, Memory, Shape,
+    update::{BUFFERS, PARAMETERS},
+};
 
 use crate::Front;
 
@@ -25,8 +28,8 @@ const CLIENT: &str = "client";
 pub struct Kept {
     files: Option<Files>,
     /// The round that it is from, and what it is.
-    kept: (u32, Vectors),
-    proposed: Option<(u32, Vectors)>,
+    kept: (u32, Memory),
+    proposed: Option<(u32, Memory)>,
 }
 
 /// Why what is kept cannot be read or written.
@@ -65,20 +68,13 @@ struct Files {
 /// What a file can hold.
 struct Expected<'a> {
     client: &'a ClientName,
-    length: usize,
+    whole: &'a SubModel,
     front: Option<&'a SubModel>,
 }
 
-impl Expected<'_> {
-    fn length(&self, name: &str) -> usize {
-        let own = self.front.and_then(|front| Front::length(name, front));
-        own.unwrap_or(self.length)
-    }
-}
-
 impl Kept {
-    /// What `client` keeps in the run `run`: nothing yet, or what the files in `folder` hold. Every vector is `length`
-    /// long, but for those of a `front`, which have lengths of their own.
+    /// What `client` keeps in the run `run`: nothing yet, or what the files in `folder` hold. What has the model's shape is
+    /// of the `whole` model; a front that is kept has that of `front`.
     ///
     /// # Errors
     /// When a file in the folder cannot be read or is damaged.
@@ -86,13 +82,13 @@ impl Kept {
         folder: Option<&Path>,
         run: &str,
         client: &ClientName,
-        length: usize,
+        whole: &SubModel,
         front: Option<&SubModel>,
     ) -> Result<Self, KeptError> {
-        let expected = Expected { client, length, front };
+        let expected = Expected { client, whole, front };
         let mut opened = Self {
             files: None,
-            kept: (0, Vectors::new()),
+            kept: (0, Memory::new()),
             proposed: None,
         };
         if let Some(folder) = folder {
@@ -113,7 +109,7 @@ impl Kept {
     }
 
     /// What the next training begins with.
-    pub fn vectors(&self) -> &Vectors {
+    pub fn memory(&self) -> &Memory {
         &self.kept.1
     }
 
@@ -121,11 +117,11 @@ impl Kept {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn propose(&mut self, round: u32, vectors: Vectors) -> Result<(), KeptError> {
-        if let (Some(files), false) = (&self.files, vectors.is_empty()) {
-            write(&files.proposed, &files.client, round, &vectors)?;
+    pub fn propose(&mut self, round: u32, memory: Memory) -> Result<(), KeptError> {
+        if let (Some(files), false) = (&self.files, memory.is_empty()) {
+            write(&files.proposed, &files.client, round, &memory)?;
         }
-        self.proposed = Some((round, vectors));
+        self.proposed = Some((round, memory));
         Ok(())
     }
 
@@ -135,18 +131,18 @@ impl Kept {
     /// When the file cannot be replaced.
     pub fn accept(&mut self, round: u32) -> Result<(), KeptError> {
         match self.proposed.take() {
-            Some((proposed, vectors)) if proposed == round => {
-                if let (Some(files), false) = (&self.files, vectors.is_empty()) {
+            Some((proposed, memory)) if proposed == round => {
+                if let (Some(files), false) = (&self.files, memory.is_empty()) {
                     match fs::rename(&files.proposed, &files.kept) {
                         Ok(()) => sync_folder(&files.kept).map_err(file("replaced", &files.kept))?,
                         // Somebody has tidied up; what it held is here too.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                            write(&files.kept, &files.client, round, &vectors)?;
+                            write(&files.kept, &files.client, round, &memory)?;
                         }
                         Err(error) => return Err(file("replaced", &files.kept)(error)),
                     }
                 }
-                self.kept = (round, vectors);
+                self.kept = (round, memory);
             }
             other => self.proposed = other,
         }
@@ -189,7 +185,7 @@ fn remove_others(folder: &Path, client: &ClientName, files: &Files) -> Result<()
     Ok(())
 }
 
-fn read(path: &Path, expected: &Expected<'_>) -> Result<Option<(u32, Vectors)>, KeptError> {
+fn read(path: &Path, expected: &Expected<'_>) -> Result<Option<(u32, Memory)>, KeptError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -201,7 +197,7 @@ fn read(path: &Path, expected: &Expected<'_>) -> Result<Option<(u32, Vectors)>, 
     })
 }
 
-fn decode(bytes: &[u8], expected: &Expected<'_>) -> Result<(u32, Vectors), String> {
+fn decode(bytes: &[u8], expected: &Expected<'_>) -> Result<(u32, Memory), String> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
     let said = |key: &str| metadata.metadata().as_ref()?.get(key);
     let round = said(ROUND).and_then(|round| round.parse().ok());
@@ -210,38 +206,56 @@ fn decode(bytes: &[u8], expected: &Expected<'_>) -> Result<(u32, Vectors), Strin
         return Err("it is not this client's".into());
     }
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
-    let vectors = tensors.iter().map(|(name, tensor)| {
-        let length = expected.length(name);
-        if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
-            let (dtype, shape) = (tensor.dtype(), tensor.shape());
-            return Err(format!("{name} is {dtype:?} of {shape:?}, not {length} × F32"));
-        }
+    let mut memory = Memory::new();
+    for (place, tensor) in tensors.iter() {
         let values = tensor.data().as_chunks().0.iter();
         let values: Vec<f32> = values.map(|&value| f32::from_le_bytes(value)).collect();
-        match values.iter().all(|value| value.is_finite()) {
-            true => Ok((name.to_owned(), values)),
-            false => Err(format!("{name} holds a value that is not finite")),
+        let mut parts = place.splitn(3, '/');
+        let (Some(component), Some(shape), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(format!("{place} is not the name of anything that is kept"));
+        };
+        let shape = match shape {
+            PARAMETERS => Shape::Parameters,
+            BUFFERS => Shape::Buffers,
+            FREE => Shape::Free(values.len()),
+            _ => return Err(format!("{place} has no shape that is known")),
+        };
+        let length = shape.length(expected.whole);
+        if tensor.dtype() != Dtype::F32 || tensor.shape() != [length] {
+            let (dtype, shape) = (tensor.dtype(), tensor.shape());
+            return Err(format!("{place} is {dtype:?} of {shape:?}, not {length} × F32"));
         }
-    });
-    let vectors = vectors.collect::<Result<_, _>>()?;
-    match expected.front.is_none_or(|front| Front::is_whole(&vectors, front)) {
-        true => Ok((round, vectors)),
+        if !values.iter().all(|value| value.is_finite()) {
+            return Err(format!("{place} holds a value that is not finite"));
+        }
+        memory.of_mut(component).insert(name, shape, values);
+    }
+    match expected.front.is_none_or(|front| Front::is_whole(&memory, front)) {
+        true => Ok((round, memory)),
         false => Err("a part of the front is missing".into()),
     }
 }
 
-fn write(path: &Path, client: &ClientName, round: u32, vectors: &Vectors) -> Result<(), KeptError> {
-    let bytes: Vec<(&str, Vec<u8>, usize)> = vectors
-        .iter()
-        .map(|(name, values)| {
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (name.as_str(), bytes, values.len())
+/// How the shapes of vectors are written.
+const FREE: &str = "free";
+
+fn write(path: &Path, client: &ClientName, round: u32, memory: &Memory) -> Result<(), KeptError> {
+    let vectors = memory.iter().flat_map(|(component, vectors)| {
+        vectors.iter().map(move |(name, vector)| {
+            let shape = match vector.shape {
+                Shape::Parameters => PARAMETERS,
+                Shape::Buffers => BUFFERS,
+                Shape::Free(_) => FREE,
+            };
+            let bytes: Vec<u8> = vector.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            (format!("{component}/{shape}/{name}"), bytes, vector.values.len())
         })
-        .collect();
+    });
+    let vectors: Vec<_> = vectors.collect();
     let failed = |detail: String| file("written", path)(io::Error::other(detail));
-    let views = bytes
+    let views = vectors
         .iter()
-        .map(|(name, bytes, length)| TensorView::new(Dtype::F32, vec![*length], bytes).map(|view| (*name, view)));
+        .map(|(name, bytes, length)| TensorView::new(Dtype::F32, vec![*length], bytes).map(|view| (name, view)));
     let views: Vec<_> = views
         .collect::<Result<_, _>>()
         .map_err(|error| failed(error.to_string()))?;
@@ -283,49 +297,69 @@ fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeptError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use selvedge_models::Coordinates;
 
-    fn vectors(value: f32) -> Vectors {
-        Vectors::from([("control".into(), vec![value, -value])])
+    fn memory(value: f32) -> Memory {
+        let mut memory = Memory::new();
+        let kept = memory.of_mut("algorithm");
+        kept.insert("control", Shape::Parameters, vec![value, -value]);
+        kept.insert("seen", Shape::Free(1), vec![value]);
+        memory
+    }
+
+    fn model(parameters: usize) -> SubModel {
+        SubModel {
+            units: vec![],
+            parameters: Coordinates::all(parameters),
+            buffers: Coordinates::all(0),
+        }
     }
 
     fn open(folder: &Path, run: &str) -> Kept {
         let client = ClientName::numbered(1);
-        Kept::open(Some(folder), run, &client, 2, None).unwrap()
+        Kept::open(Some(folder), run, &client, &model(2), None).unwrap()
     }
 
     #[test]
     fn what_is_proposed_counts_once_accepted_and_outlives_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let mut kept = open(folder.path(), "run");
-        kept.propose(3, vectors(1.0)).unwrap();
-        assert_eq!(*kept.vectors(), Vectors::new());
+        kept.propose(3, memory(1.0)).unwrap();
+        assert_eq!(*kept.memory(), Memory::new());
         drop(kept);
         let mut kept = open(folder.path(), "run");
         kept.accept(2).unwrap();
-        assert_eq!(*kept.vectors(), Vectors::new());
+        assert_eq!(*kept.memory(), Memory::new());
         kept.accept(3).unwrap();
         kept.accept(3).unwrap();
-        assert_eq!(*kept.vectors(), vectors(1.0));
-        kept.propose(4, vectors(2.0)).unwrap();
+        assert_eq!(*kept.memory(), memory(1.0));
+        kept.propose(4, memory(2.0)).unwrap();
         drop(kept);
-        assert_eq!(*open(folder.path(), "run").vectors(), vectors(1.0));
+        assert_eq!(*open(folder.path(), "run").memory(), memory(1.0));
     }
 
     #[test]
     fn runs_do_not_share_what_they_keep_and_leave_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let mut kept = open(folder.path(), "../run");
-        kept.propose(1, vectors(1.0)).unwrap();
+        kept.propose(1, memory(1.0)).unwrap();
         kept.accept(1).unwrap();
-        kept.propose(2, vectors(1.0)).unwrap();
-        let other = Kept::open(Some(folder.path()), "another", &ClientName::numbered(10), 2, None).unwrap();
-        assert_eq!(*other.vectors(), Vectors::new());
+        kept.propose(2, memory(1.0)).unwrap();
+        let other = Kept::open(
+            Some(folder.path()),
+            "another",
+            &ClientName::numbered(10),
+            &model(2),
+            None,
+        )
+        .unwrap();
+        assert_eq!(*other.memory(), Memory::new());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         // A run of the same client: the one before is over.
-        assert_eq!(*open(folder.path(), "another").vectors(), Vectors::new());
+        assert_eq!(*open(folder.path(), "another").memory(), Memory::new());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let mut kept = open(folder.path(), "another");
-        kept.propose(1, vectors(1.0)).unwrap();
+        kept.propose(1, memory(1.0)).unwrap();
         kept.remove().unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -334,13 +368,13 @@ mod tests {
     fn a_damaged_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let mut kept = open(folder.path(), "run");
-        kept.propose(1, vectors(1.0)).unwrap();
+        kept.propose(1, memory(1.0)).unwrap();
         kept.accept(1).unwrap();
         let path = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
         let whole = fs::read(&path).unwrap();
         for cut in [0, 7, whole.len() - 1] {
             fs::write(&path, &whole[..cut]).unwrap();
-            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2, None);
+            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), &model(2), None);
             let error = error.unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
@@ -351,11 +385,11 @@ mod tests {
             let mut changed = whole.clone();
             changed[at..at + bytes.len()].copy_from_slice(bytes);
             fs::write(&path, &changed).unwrap();
-            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 2, None);
+            let error = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), &model(2), None);
             assert!(matches!(error, Err(KeptError::Damaged { .. })), "{error:?}");
         }
         fs::write(&path, &whole).unwrap();
-        let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), 3, None);
+        let longer = Kept::open(Some(folder.path()), "run", &ClientName::numbered(1), &model(3), None);
         assert!(matches!(longer, Err(KeptError::Damaged { .. })));
     }
 }

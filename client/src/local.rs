@@ -9,9 +9,9 @@ use selvedge_data::Targets;
 use selvedge_models::{LossValue, Mode, ModelError, Network, Optimiser, Weights};
 use selvedge_protocols::{
     ClientName, Description, LocalError, LocalSteps, Part, Purpose, Trained,
-    algorithm::Correction,
     description::{SubModels, Training},
     evaluation::Batch,
+    local::Correction,
 };
 
 use crate::{Examples, Trainer, batches::Batches};

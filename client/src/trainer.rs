@@ -12,9 +12,10 @@ use candle_core::Device;
 use selvedge_data::Dataset;
 use selvedge_models::{Mode, ModelDescription, ModelError, Moments, Network, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Part, Purpose, Vectors,
+    Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Vectors,
     evaluation::{Batch, Tested, evaluate},
     sections::Section,
+    server::ALGORITHM,
     update::{BUFFERS, CALIBRATION_BATCH, SealedUpdate, TrainingReport},
 };
 
@@ -83,19 +84,27 @@ impl Trainer {
         round: u32,
         broadcast: &Broadcast,
         examples: Examples<'_>,
-        kept: &mut Vectors,
+        kept: &mut Memory,
     ) -> Result<SealedUpdate, LocalError> {
         let mut local = Local::new(self, description, part, client, round, examples)?;
-        let mut sliced = part.take(kept);
-        let update = description.algorithm.client(broadcast, &mut sliced, &mut local)?;
-        part.merge(sliced, kept);
-        let mut random = description.seed.client_stream(Purpose::Filters, round, client);
-        Ok(SealedUpdate::seal(
-            update,
-            &description.filters,
-            &broadcast.weights,
-            &mut random,
-        ))
+        let mut memory = kept.take(&part.coordinates);
+        let occasion = description.occasion(round, Some(client), &part.layout);
+        let mut metrics = Metrics::default();
+        let context = &mut occasion.context(ALGORITHM, &mut metrics);
+        let algorithm = &*description.algorithm;
+        let update = match &part.personal {
+            None => algorithm.client(broadcast, memory.of_mut(ALGORITHM), &mut local, context)?,
+            Some(personal) => {
+                let completed = personal.completed(broadcast, &memory);
+                let mut update = algorithm.client(&completed, memory.of_mut(ALGORITHM), &mut local, context)?;
+                personal.keep(&mut update.trained.weights, &mut memory);
+                update
+            }
+        };
+        let (filters, global) = (&description.filters, &broadcast.weights);
+        let sealed = SealedUpdate::seal(update, filters, global, &mut memory, &occasion, metrics);
+        kept.merge(memory, &part.coordinates);
+        Ok(sealed)
     }
 
     /// The moments of what the batch norms of a part of a model meet on these examples.
@@ -144,6 +153,28 @@ impl Trainer {
         })
     }
 
+    /// What a client evaluates on its own examples: what was broadcast, with what is its own.
+    pub fn personalised(
+        description: &Description,
+        part: &Part,
+        client: &ClientName,
+        round: u32,
+        broadcast: &Broadcast,
+        kept: &Memory,
+    ) -> Broadcast {
+        let memory = kept.slice(&part.coordinates);
+        let occasion = description.occasion(round, Some(client), &part.layout);
+        let mut metrics = Metrics::default();
+        let context = &mut occasion.context(ALGORITHM, &mut metrics);
+        let completed = match &part.personal {
+            Some(personal) => personal.completed(broadcast, &memory),
+            None => broadcast.clone(),
+        };
+        let (algorithm, nothing) = (&description.algorithm, Vectors::new());
+        let own = algorithm.personalise(&completed, memory.of(ALGORITHM).unwrap_or(&nothing), context);
+        own.map_or(completed, Broadcast::bare)
+    }
+
     /// Evaluates a part of a model, `by_class` too if that is wanted. Where its statistics did not come with it, they are taken over `calibration`.
     ///
     /// # Errors
@@ -158,7 +189,7 @@ impl Trainer {
         by_class: bool,
     ) -> Result<Tested, LocalError> {
         let layout = self.networks.of(&part.model)?.layout().clone();
-        let mut weights = Cow::Borrowed(&broadcast.weights);
+        let mut weights = Cow::Borrowed(&*broadcast.weights);
         if weights.buffers.len() < layout.buffer_count()
             && let Some(statistics) = self.calibrate(part, broadcast, calibration)?.statistics(&layout)
         {

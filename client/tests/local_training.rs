@@ -10,8 +10,8 @@ use selvedge_client::{Examples, Trainer};
 use selvedge_data::{Dataset, Inputs, Targets};
 use selvedge_models::{Mode, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, Parts, Purpose, Vectors,
-    aggregation::{Aggregator, WeightedMean},
+    Broadcast, ClientName, Description, Memory, Metrics, Parts, Purpose,
+    aggregation::{AGGREGATION, AggregationRule, Contribution, Mean},
     sections::Values,
     update::{SealedUpdate, expected_sections},
 };
@@ -35,17 +35,14 @@ fn dataset(examples: usize) -> Dataset {
     Dataset::new(Inputs::Floats(inputs), vec![4], Targets::Classes { labels, classes: 3 }).unwrap()
 }
 
-fn trained(description: &Description, dataset: &Dataset, kept: &mut Vectors) -> SealedUpdate {
+fn trained(description: &Description, dataset: &Dataset, kept: &mut Memory) -> SealedUpdate {
     let parts = Parts::of(&Arc::new(description.clone())).unwrap();
     let indices: Vec<u32> = (0..dataset.len() as u32).collect();
     let examples = Examples {
         dataset,
         indices: &indices,
     };
-    let broadcast = Broadcast {
-        weights: initial(description),
-        vectors: Vectors::new(),
-    };
+    let broadcast = Broadcast::bare(initial(description));
     let client = ClientName::numbered(0);
     Trainer::new(Default::default())
         .train(description, parts.whole(), &client, 1, &broadcast, examples, kept)
@@ -86,20 +83,32 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
     let mut sgd = Optimiser::new(&description.training.optimiser, network.parameters().len()).unwrap();
     network.update(|parameters, gradient| sgd.step(parameters, gradient));
 
-    let sealed = trained(&description, &dataset, &mut Vectors::new());
+    let sealed = trained(&description, &dataset, &mut Memory::new());
     assert_eq!((sealed.report.examples, sealed.report.steps), (20, 1));
     let whole = SubModel::whole(&description.model.layout().unwrap());
     let expected = expected_sections(&whole, &*description.algorithm, &[]);
-    let update = sealed.open(&expected, &[], &initial(&description)).unwrap();
-    let mut mean = Box::new(WeightedMean::default());
-    mean.fold(update, &whole, 20.0);
-    assert_eq!(mean.finish(&initial(&description)).unwrap().weights, network.weights());
+    let layout = description.model.layout().unwrap();
+    let (occasion, mut metrics) = (description.occasion(1, None, &layout), Metrics::default());
+    let (algorithm, global) = (&*description.algorithm, initial(&description));
+    let update = sealed
+        .open(&expected, algorithm, &[], &global, &occasion, &mut metrics)
+        .unwrap();
+    let mut mean = Mean {}.begin();
+    mean.fold(Contribution {
+        client: None,
+        version: 1,
+        part: &whole,
+        weight: 20.0,
+        update,
+    });
+    let aggregate = mean.finish(&global, &mut occasion.context(AGGREGATION, &mut metrics));
+    assert_eq!(aggregate.unwrap().unwrap().weights, network.weights());
 }
 
 #[test]
 fn an_epoch_ends_with_what_is_left_and_steps_pass_over_the_examples_again() {
     let dataset = dataset(20);
-    let steps = |set: &[&str]| trained(&description(set), &dataset, &mut Vectors::new()).report.steps;
+    let steps = |set: &[&str]| trained(&description(set), &dataset, &mut Memory::new()).report.steps;
     assert_eq!(steps(&["training.steps=7"]), 7);
     let epochs = "training={ epochs = 2, batch_size = 8, optimiser = { kind = \"sgd\", learning_rate = 0.3 } }";
     assert_eq!(steps(&[epochs]), 6);
@@ -109,7 +118,7 @@ fn an_epoch_ends_with_what_is_left_and_steps_pass_over_the_examples_again() {
 fn a_client_without_examples_returns_what_it_was_sent() {
     for algorithm in ["fedavg", "fedprox", "scaffold", "fedadam", "median"] {
         let description = description(&[&format!("algorithm.kind={algorithm}")]);
-        let sealed = trained(&description, &dataset(0), &mut Vectors::new());
+        let sealed = trained(&description, &dataset(0), &mut Memory::new());
         assert_eq!(
             (sealed.report.examples, sealed.report.steps, sealed.report.loss),
             (0, 0, None)
@@ -127,7 +136,7 @@ fn a_client_without_examples_returns_what_it_was_sent() {
 fn an_infinite_clipping_norm_changes_no_bit_and_a_finite_one_bounds_the_change() {
     let dataset = dataset(20);
     let parameters = |set: &[&str]| {
-        let sealed = trained(&description(set), &dataset, &mut Vectors::new());
+        let sealed = trained(&description(set), &dataset, &mut Memory::new());
         match sealed.sections.into_iter().next().map(|section| section.values) {
             Some(Values::F32(values)) => values,
             other => panic!("{other:?}"),
@@ -159,10 +168,7 @@ fn a_masked_loss_leaves_the_outputs_of_absent_classes_as_they_were() {
             dataset: &dataset,
             indices: &only_first,
         };
-        let broadcast = Broadcast {
-            weights: initial(&description),
-            vectors: Vectors::new(),
-        };
+        let broadcast = Broadcast::bare(initial(&description));
         let update = Trainer::new(Default::default())
             .train(
                 &description,
@@ -171,7 +177,7 @@ fn a_masked_loss_leaves_the_outputs_of_absent_classes_as_they_were() {
                 1,
                 &broadcast,
                 examples,
-                &mut Vectors::new(),
+                &mut Memory::new(),
             )
             .unwrap();
         let Values::F32(parameters) = &update.sections[0].values else {

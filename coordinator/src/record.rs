@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_protocols::{ClientName, Description, Rejection, Width, evaluation::Tested};
+use selvedge_protocols::{ClientName, Description, Metrics, Rejection, Width, evaluation::Tested};
 use serde::{Deserialize, Serialize};
 
 use crate::Trial;
@@ -63,6 +63,12 @@ pub struct RoundRecord {
     /// Where clients keep their fronts, and the round was evaluated: the model with the front of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stitched: Vec<StitchedRecord>,
+    /// What the round's components have measured on the server, by component and name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// What they have measured of each client, on it or on the server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub client_metrics: BTreeMap<ClientName, BTreeMap<String, f64>>,
     /// How long the round took, evaluation included.
     pub seconds: f64,
 }
@@ -164,6 +170,21 @@ impl RoundRecord {
 
     pub(crate) fn turn_down(&mut self, reason: &Rejection) {
         *self.stray.entry(reason.code().into()).or_default() += 1;
+    }
+
+    /// Writes down what was measured.
+    pub(crate) fn note(&mut self, metrics: Metrics) {
+        self.metrics.extend(metrics.own);
+        for (client, metrics) in metrics.clients {
+            self.note_of(&client, metrics);
+        }
+    }
+
+    /// Writes down what was measured of a client.
+    pub(crate) fn note_of(&mut self, client: &ClientName, metrics: BTreeMap<String, f64>) {
+        if !metrics.is_empty() {
+            self.client_metrics.entry(client.clone()).or_default().extend(metrics);
+        }
     }
 
     /// Adds to the note.

@@ -55,6 +55,7 @@ fn report(examples: u64) -> TrainingReport {
         examples,
         steps: examples,
         loss: (examples > 0).then_some(0.5),
+        ..TrainingReport::default()
     }
 }
 
@@ -140,7 +141,7 @@ impl Run {
             client: client(index),
             round,
             task,
-            report: update.report,
+            report: update.report.clone(),
             sections,
             bytes,
         });
@@ -516,6 +517,7 @@ fn bad_updates_are_rejected_and_counted_by_reason() {
                     examples: 0,
                     steps: 1,
                     loss: None,
+                    ..TrainingReport::default()
                 },
                 ..update(4.0, 1)
             },
@@ -853,6 +855,7 @@ fn what_belongs_to_training_is_no_calibration() {
             loss: None,
         }
         .into(),
+        metrics: Default::default(),
         part: Parts::of(&description(&CALIBRATED)).unwrap().whole().clone(),
     };
     run.event(Event::Received {

@@ -5,14 +5,15 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Preset, SubModel, Weights};
+use selvedge_models::{Layout, OptimiserDescription, Preset, SubModel, Weights};
 use selvedge_protocols::{
-    Algorithm, Trained, Update,
-    algorithms::{FedAvg, Median, Scaffold},
-    filters::FilterDescription,
+    Algorithm, Choice, Memory, Metrics, Occasion, Seed, Trained, Update,
+    aggregation::{AGGREGATION, AggregationRule, Contribution, Mean, Median},
+    algorithms::{FedAvg, Scaffold},
+    filters::Filter,
     sections::{Section, pack, unpack},
     update::{SealedUpdate, expected_sections},
+    vectors::{Named, Vector},
 };
 
 #[global_allocator]
@@ -21,49 +22,85 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Updates of one round.
 const COHORT: usize = 10;
 
-fn weights() -> Weights {
-    let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
-    Weights::initial(&model, &mut ChaCha8Rng::seed_from_u64(0)).unwrap()
+fn layout() -> Layout {
+    Preset::McmahanCnn.describe(&[1, 28, 28], 10).layout().unwrap()
 }
 
-fn update(weights: &Weights, vectors: &[&str]) -> Update {
+fn weights() -> Weights {
+    Weights::drawn(
+        &layout(),
+        &mut Seed(0).stream(selvedge_protocols::Purpose::Initialisation),
+    )
+}
+
+const OPTIMISER: OptimiserDescription = OptimiserDescription::Sgd {
+    learning_rate: 0.1,
+    momentum: 0.0,
+    weight_decay: 0.0,
+    nesterov: false,
+};
+
+fn occasion(layout: &Layout) -> Occasion<'_> {
+    Occasion {
+        seed: Seed(1),
+        round: 1,
+        rounds: 1,
+        clients: COHORT,
+        cohort: COHORT,
+        client: None,
+        layout,
+        optimiser: &OPTIMISER,
+    }
+}
+
+fn update(weights: &Weights, vectors: &[Named]) -> Update {
     let trained = Trained {
         weights: weights.clone(),
         examples: 600,
         steps: 60,
         loss: Some(1.0),
     };
+    let vector = |&(name, shape): &Named| {
+        let values = weights.parameters.clone();
+        (name, Vector { shape, values })
+    };
     Update {
-        vectors: vectors
-            .iter()
-            .map(|name| (name.to_string(), weights.parameters.clone()))
-            .collect(),
+        vectors: vectors.iter().map(vector).collect(),
         ..trained.into()
     }
 }
 
 fn aggregation(criterion: &mut Criterion) {
-    let weights = weights();
-    let whole = SubModel::whole(&Preset::McmahanCnn.describe(&[1, 28, 28], 10).layout().unwrap());
+    let (layout, weights) = (layout(), weights());
+    let whole = SubModel::whole(&layout);
     let bytes = (COHORT * weights.parameters.len() * size_of::<f32>()) as u64;
     let mut group = criterion.benchmark_group("aggregation of ten updates");
     let scaffold = Scaffold {
         server_learning_rate: 1.0,
     };
-    let algorithms: [(&str, &dyn Algorithm); 3] =
-        [("FedAvg", &FedAvg {}), ("SCAFFOLD", &scaffold), ("median", &Median {})];
-    for (name, algorithm) in algorithms {
-        let vectors = algorithm.update_vectors();
+    let rules: [(&str, &dyn AggregationRule, &[Named]); 3] = [
+        ("mean", &Mean {}, &[]),
+        ("mean, of SCAFFOLD", &Mean {}, scaffold.update_vectors()),
+        ("median", &Median {}, &[]),
+    ];
+    for (name, rule, vectors) in rules {
         group.throughput(Throughput::Bytes(bytes * (1 + vectors.len() as u64)));
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || (0..COHORT).map(|_| update(&weights, vectors)).collect::<Vec<_>>(),
                 |updates| {
-                    let mut aggregator = algorithm.aggregator();
+                    let mut aggregator = rule.begin();
                     for update in updates {
-                        aggregator.fold(update, &whole, 600.0);
+                        aggregator.fold(Contribution {
+                            client: None,
+                            version: 1,
+                            part: &whole,
+                            weight: 600.0,
+                            update,
+                        });
                     }
-                    aggregator.finish(&weights)
+                    let mut metrics = Metrics::default();
+                    aggregator.finish(&weights, &mut occasion(&layout).context(AGGREGATION, &mut metrics))
                 },
                 BatchSize::LargeInput,
             );
@@ -72,24 +109,28 @@ fn aggregation(criterion: &mut Criterion) {
 }
 
 fn filters(criterion: &mut Criterion) {
-    let weights = weights();
-    let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
-    let whole = SubModel::whole(&model.layout().unwrap());
+    let (layout, weights) = (layout(), weights());
+    let whole = SubModel::whole(&layout);
     let mut group = criterion.benchmark_group("sealing and opening an update");
     group.throughput(Throughput::Bytes((weights.parameters.len() * size_of::<f32>()) as u64));
-    let chains: [(&str, Vec<FilterDescription>); 3] = [
+    let chains: [(&str, Vec<Choice<dyn Filter>>); 4] = [
         ("without filters", vec![]),
         ("bf16", vec![toml::from_str("kind = 'bf16'").unwrap()]),
         ("clip", vec![toml::from_str("kind = 'clip'\nnorm = 1.0").unwrap()]),
+        ("top-k", vec![toml::from_str("kind = 'top-k'\nshare = 0.01").unwrap()]),
     ];
     for (name, filters) in chains {
         let expected = expected_sections(&whole, &FedAvg {}, &filters);
+        let occasion = occasion(&layout);
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || (update(&weights, &[]), ChaCha8Rng::seed_from_u64(1)),
-                |(update, mut random)| {
-                    let sealed = SealedUpdate::seal(update, &filters, &weights, &mut random);
-                    sealed.open(&expected, &filters, &weights).unwrap()
+                || update(&weights, &[]),
+                |update| {
+                    let (mut memory, mut metrics) = (Memory::new(), Metrics::default());
+                    let sealed =
+                        SealedUpdate::seal(update, &filters, &weights, &mut memory, &occasion, metrics.clone());
+                    let opened = sealed.open(&expected, &FedAvg {}, &filters, &weights, &occasion, &mut metrics);
+                    opened.unwrap()
                 },
                 BatchSize::LargeInput,
             );

@@ -1,130 +1,68 @@
 //! What an algorithm is: a client half and a server half.
 
-use std::collections::BTreeMap;
-
-use selvedge_data::DataError;
-use selvedge_models::{ModelError, OptimiserDescription, Weights};
+use selvedge_models::{OptimiserDescription, Weights};
 
 use crate::{
-    Broadcast,
-    aggregation::{Aggregate, Aggregator, WeightedMean},
-    sections::all_finite,
+    Broadcast, Context, Vectors,
+    aggregation::{Aggregate, AggregationRule},
+    choice::Choice,
+    local::{LocalError, LocalSteps, Update},
+    server::ServerStep,
+    vectors::Named,
 };
 
-/// Vectors that an algorithm names and keeps or sends beside the model, each as long as the model's parameters:
-/// control variates, moments, ….
-pub type Vectors = BTreeMap<String, Vec<f32>>;
-
-/// What the coordinator holds between rounds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ServerState {
-    /// The global model.
-    pub weights: Weights,
-    /// The algorithm's own vectors, by name.
-    pub vectors: Vectors,
-}
-
-/// What local training gave.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trained {
-    /// The model after the last step.
-    pub weights: Weights,
-    /// How many examples the client holds for training.
-    pub examples: u64,
-    /// How many steps it made.
-    pub steps: u64,
-    /// The loss, averaged over all examples of all steps; `None` when there was no step.
-    pub loss: Option<f64>,
-}
-
-/// What a client returns.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Update {
-    /// What local training gave.
-    pub trained: Trained,
-    /// The vectors that the algorithm names in [`Algorithm::update_vectors`].
-    pub vectors: Vectors,
-}
-
-impl From<Trained> for Update {
-    fn from(trained: Trained) -> Self {
-        Self {
-            trained,
-            vectors: Vectors::new(),
-        }
-    }
-}
-
-/// Why a client cannot train or evaluate.
-#[derive(Debug, thiserror::Error)]
-pub enum LocalError {
-    /// The model does not run.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// The examples are not what the loss needs.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The values that were trained are no numbers any more.
-    #[error("training has diverged: its values are not finite; a lower learning rate may help")]
-    Diverged,
-    /// The run has ended meanwhile.
-    #[error("local training was abandoned: the run is over")]
-    Abandoned,
-}
-
-/// Changes a gradient before the optimiser applies it: `(parameters, gradient)`.
-pub type Correction<'a> = &'a mut dyn FnMut(&[f32], &mut [f32]);
-
-/// The local steps that a client half may run. How many, on which batches and with which optimiser is the
-/// description's affair, not the algorithm's.
-pub trait LocalSteps {
-    /// Trains from `start` on the client's own examples, with `correction` on every gradient.
-    ///
-    /// # Errors
-    /// When the model cannot be run on the examples.
-    fn train(&mut self, start: &Weights, correction: Option<Correction<'_>>) -> Result<Trained, LocalError>;
-
-    /// The learning rate of the local optimiser.
-    fn learning_rate(&self) -> f64;
-}
-
-/// What the server half may know of the federation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Federation {
-    /// How many clients there are, selected or not.
-    pub clients: usize,
-}
-
-/// A federated algorithm: what each client does in a round, how updates are combined, and how the global model moves.
+/// A federated algorithm: what each client does in a round, and what the server does beside aggregating.
+///
+/// How updates become one is the [rule of aggregation](AggregationRule)'s affair, and how the model then moves that of
+/// the [server steps](ServerStep); an algorithm that is a name for a combination says which.
 ///
 /// Implementations are the settings themselves (`mu`, `beta1`, …), read from `[algorithm]` of the description.
 pub trait Algorithm: Send + Sync {
-    /// The client half: from what was broadcast, and what this client kept from its last round, to its update.
+    /// The client half: from what was broadcast, and what this client has kept of its earlier rounds (`memory`), to its
+    /// update. Unless the algorithm says otherwise, local training, `w ← w − η ∇ℓ(w; b)` for each local batch b.
     ///
     /// # Errors
     /// When local training fails.
     fn client(
         &self,
         broadcast: &Broadcast,
-        kept: &mut Vectors,
+        memory: &mut Vectors,
         local: &mut dyn LocalSteps,
-    ) -> Result<Update, LocalError>;
-
-    /// The server half: moves the state by what the clients' updates came to.
-    fn server(&self, state: &mut ServerState, aggregate: Aggregate, federation: Federation);
-
-    /// How updates are combined. The weighted mean, unless the algorithm says otherwise.
-    fn aggregator(&self) -> Box<dyn Aggregator> {
-        Box::new(WeightedMean::default())
+        context: &mut Context<'_>,
+    ) -> Result<Update, LocalError> {
+        let _ = (memory, context);
+        Ok(local.train(&broadcast.weights, None)?.into())
     }
 
-    /// Which of the server's vectors clients receive with the model.
-    fn broadcast_vectors(&self) -> &'static [&'static str] {
+    /// Whether the client half is local training and nothing else, so that the front of a cut model can be trained for it
+    /// too.
+    fn is_plain(&self) -> bool {
+        false
+    }
+
+    /// The server half: what it keeps (`memory`) moves by what the updates came to. It may change `aggregate` too, before
+    /// the server steps. `global` is the model that the round began with.
+    fn server(&self, global: &Weights, aggregate: &mut Aggregate, memory: &mut Vectors, context: &mut Context<'_>) {
+        let _ = (global, aggregate, memory, context);
+    }
+
+    /// Of a name for a combination, its rule of aggregation.
+    fn rule(&self) -> Option<Choice<dyn AggregationRule>> {
+        None
+    }
+
+    /// Of a name for a combination, its server steps, which come before those of the description.
+    fn server_steps(&self) -> Vec<Choice<dyn ServerStep>> {
+        Vec::new()
+    }
+
+    /// Which vectors of the server's memory clients receive with the model.
+    fn broadcast_vectors(&self) -> &'static [Named] {
         &[]
     }
 
     /// Which vectors every update carries beside the model.
-    fn update_vectors(&self) -> &'static [&'static str] {
+    fn update_vectors(&self) -> &'static [Named] {
         &[]
     }
 
@@ -133,30 +71,23 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
+    /// The places of layers that are personal (`4`, or `4.0` inside a residual layer): they stay at home, where each client
+    /// trains its own, and never travel. What the client half is given and gives is the client's whole model.
+    fn personal_layers(&self) -> &[String] {
+        &[]
+    }
+
+    /// The model that a client evaluates on its own examples; `None` when it is the one that was broadcast, with the
+    /// client's own personal tensors.
+    fn personalise(&self, broadcast: &Broadcast, memory: &Vectors, context: &mut Context<'_>) -> Option<Weights> {
+        let _ = (broadcast, memory, context);
+        None
+    }
+
     /// What is wrong with the settings, or with the local optimiser beside them, if anything: (key under `[algorithm]`,
     /// what it must be).
     fn problem(&self, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {
         let _ = optimiser;
         None
-    }
-}
-
-impl ServerState {
-    /// Whether no value is infinite or not a number.
-    pub fn is_finite(&self) -> bool {
-        self.weights.is_finite() && self.vectors.values().all(|values| all_finite(values))
-    }
-
-    /// What `algorithm` sends to the clients of a round.
-    pub fn broadcast(&self, algorithm: &dyn Algorithm) -> Broadcast {
-        let vectors = algorithm
-            .broadcast_vectors()
-            .iter()
-            .filter_map(|&name| Some((name.to_owned(), self.vectors.get(name)?.clone())))
-            .collect();
-        Broadcast {
-            weights: self.weights.clone(),
-            vectors,
-        }
     }
 }

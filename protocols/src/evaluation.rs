@@ -4,7 +4,7 @@ use candle_core::{Device, Tensor};
 use selvedge_data::{Dataset, Targets};
 use selvedge_models::{self as models, Loss, Mode, ModelError, Network};
 
-use crate::{algorithm::LocalError, message::Evaluation};
+use crate::{local::LocalError, message::Evaluation};
 
 /// Examples in one forward pass: few enough for what lies between two layers to stay in a cache.
 const BATCH: usize = 20;

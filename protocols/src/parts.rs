@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use selvedge_models::{Coordinates, Layout, ModelDescription, ModelError, SubModel, Weights};
+use selvedge_models::{Coordinates, Entry, Layout, ModelDescription, ModelError, SubModel, Weights};
 
 use crate::{
-    Broadcast, Description,
-    algorithm::Vectors,
+    Broadcast, Description, Memory, Purpose, Shape,
     plan::{Card, Width},
     split::{Cut, Pieces},
+    update::{BUFFERS, PARAMETERS},
 };
 
 /// A run's model and its plan: from them, and a card, both sides make the same sub-model.
@@ -25,8 +25,13 @@ pub struct Parts {
 pub struct Part {
     /// The sub-model, an ordinary model.
     pub model: ModelDescription,
-    /// Its values among those of the whole.
+    /// Which of the whole's values travel for it: its own, but for personal ones and for those that lie on the other side of
+    /// a cut.
     pub coordinates: SubModel,
+    /// Where the values that travel lie, tensor by tensor.
+    pub layout: Arc<Layout>,
+    /// What of it stays with each client, if anything does.
+    pub personal: Option<Arc<Personal>>,
     /// Of a part that is cut, what lies on which side: the client has the front, and the head if there is one, and
     /// `coordinates` are those of what it has.
     pub pieces: Option<Pieces>,
@@ -40,17 +45,23 @@ impl Parts {
     /// # Errors
     /// When the model is not in order.
     pub fn of(description: &Arc<Description>) -> Result<Self, ModelError> {
-        let layout = description.model.layout()?;
+        let layout = Arc::new(description.model.layout()?);
+        let coordinates = travelling(description, SubModel::whole(&layout));
+        let personal = Personal::of(description, &layout);
         let whole = Part {
             model: description.model.clone(),
-            coordinates: travelling(description, SubModel::whole(&layout)),
+            coordinates: personal
+                .as_ref()
+                .map_or(coordinates, |personal| personal.travels.clone()),
+            layout: layout.clone(),
+            personal: personal.map(Arc::new),
             pieces: None,
             nested: Vec::new(),
         };
         Ok(Self {
             description: description.clone(),
             groups: layout.groups.iter().map(|group| group.units).collect(),
-            layout: Arc::new(layout),
+            layout,
             whole: Arc::new(whole),
         })
     }
@@ -127,9 +138,12 @@ impl Parts {
             .sub_models
             .as_ref()
             .is_some_and(|sub_models| sub_models.scaler);
+        let model = self.description.model.thinned(&kept, scaler)?;
         Ok(Part {
-            model: self.description.model.thinned(&kept, scaler)?,
+            layout: Arc::new(model.layout()?),
+            model,
             coordinates,
+            personal: None,
             pieces: None,
             nested: Vec::new(),
         })
@@ -203,6 +217,8 @@ impl Part {
         Ok(Self {
             model: self.model.clone(),
             coordinates: pieces.of_client(&self.coordinates),
+            layout: Arc::new(pieces.client_layout()?),
+            personal: None,
             pieces: Some(pieces),
             nested: Vec::new(),
         })
@@ -214,38 +230,93 @@ impl Part {
             return broadcast.clone();
         }
         Arc::new(Broadcast {
-            weights: self.coordinates.extract(&broadcast.weights),
-            vectors: self.slice(&broadcast.vectors),
+            weights: Arc::new(self.coordinates.extract(&broadcast.weights)),
+            vectors: broadcast.vectors.slice(&self.coordinates),
+        })
+    }
+}
+
+/// Under which name a client keeps what is personal.
+const PERSONAL: &str = "personal";
+
+/// What of a model stays with each client, and where in the client's model it lies.
+#[derive(Clone, Debug)]
+pub struct Personal {
+    /// The places of what travels.
+    pub travels: SubModel,
+    /// The places of what stays.
+    pub stays: SubModel,
+    /// What stays, before anything is trained: the values that the run's model begins with.
+    pub initial: Weights,
+}
+
+impl Personal {
+    fn of(description: &Description, layout: &Layout) -> Option<Self> {
+        let layers = description.algorithm.personal_layers();
+        let is_personal = |tensor: &Entry| layers.iter().any(|layer| is_in(layer, tensor));
+        if !layout.parameters.iter().chain(&layout.buffers).any(is_personal) {
+            return None;
+        }
+        let pick = |of: &Coordinates, tensors: &[Entry], personal: bool| {
+            let tensors = tensors.iter().filter(|tensor| is_personal(tensor) == personal);
+            of.pick(&tensors.map(Entry::range).collect::<Vec<_>>())
+        };
+        let whole = SubModel::whole(layout);
+        let places = |personal| SubModel {
+            units: whole.units.clone(),
+            parameters: pick(&whole.parameters, &layout.parameters, personal),
+            buffers: pick(&whole.buffers, &layout.buffers, personal),
+        };
+        let stays = places(true);
+        let initial = Weights::drawn(layout, &mut description.seed.stream(Purpose::Initialisation));
+        Some(Self {
+            travels: places(false),
+            initial: stays.extract(&initial),
+            stays,
         })
     }
 
-    /// The values of an algorithm's vectors that belong to this part.
-    pub fn slice(&self, whole: &Vectors) -> Vectors {
-        let places = &self.coordinates.parameters;
-        let slice = |(name, values): (&String, &Vec<f32>)| (name.clone(), places.extract(values));
-        whole.iter().map(slice).collect()
-    }
-
-    /// [`slice`](Self::slice), to be [merged](Self::merge) again: those of the whole model are not copied.
-    pub fn take(&self, whole: &mut Vectors) -> Vectors {
-        match self.coordinates.parameters.is_all() {
-            true => std::mem::take(whole),
-            false => self.slice(whole),
+    /// A client's whole model: what was broadcast, and what it has kept of its own, or else that of the beginning.
+    pub fn completed(&self, broadcast: &Broadcast, memory: &Memory) -> Broadcast {
+        let (travels, stays) = (&self.travels, &self.stays);
+        let kept = |name, initial: &Vec<f32>| {
+            let kept = memory.of(PERSONAL).and_then(|kept| kept.get(name));
+            kept.filter(|kept| kept.len() == initial.len())
+                .map_or_else(|| initial.clone(), <[f32]>::to_vec)
+        };
+        let own = Weights {
+            parameters: kept(PARAMETERS, &self.initial.parameters),
+            buffers: kept(BUFFERS, &self.initial.buffers),
+        };
+        let mut whole = Weights {
+            parameters: vec![0.0; travels.parameters.of()],
+            buffers: vec![0.0; travels.buffers.of()],
+        };
+        travels.merge(&broadcast.weights, &mut whole);
+        stays.merge(&own, &mut whole);
+        Broadcast {
+            weights: Arc::new(whole),
+            vectors: broadcast.vectors.clone(),
         }
     }
 
-    /// Puts vectors of this part into those of the whole model; one that is new there is 0 elsewhere.
-    pub fn merge(&self, part: Vectors, whole: &mut Vectors) {
-        let places = &self.coordinates.parameters;
-        for (name, values) in part {
-            if places.is_all() {
-                whole.insert(name, values);
-                continue;
+    /// Keeps what stays of a client's whole model, and leaves what travels of it.
+    pub fn keep(&self, whole: &mut Weights, memory: &mut Memory) {
+        let Weights { parameters, buffers } = self.stays.extract(whole);
+        let kept = memory.of_mut(PERSONAL);
+        for (name, values) in [(PARAMETERS, parameters), (BUFFERS, buffers)] {
+            if !values.is_empty() {
+                kept.insert(name, Shape::Free(values.len()), values);
             }
-            let into = whole.entry(name).or_insert_with(|| vec![0.0; places.of()]);
-            places.merge(&values, into);
         }
+        *whole = self.travels.extract(whole);
     }
+}
+
+/// Whether a tensor belongs to the layer at a place.
+pub(crate) fn is_in(layer: &str, tensor: &Entry) -> bool {
+    let rest = tensor.name.strip_prefix(layer);
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// The units of each width group, the one with the largest norm first.

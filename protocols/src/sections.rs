@@ -13,6 +13,8 @@ pub enum Encoding {
     F32,
     /// Upper halves of 32-bit floating-point numbers.
     Bf16,
+    /// Bytes in a filter's own form.
+    Bytes,
 }
 
 impl Encoding {
@@ -20,6 +22,7 @@ impl Encoding {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+            Self::Bytes => 1,
         }
     }
 }
@@ -31,6 +34,8 @@ pub enum Values {
     F32(Vec<f32>),
     /// 16-bit numbers.
     Bf16(Vec<bf16>),
+    /// Bytes in a filter's own form.
+    Bytes(Vec<u8>),
 }
 
 /// Whether none of the values is infinite or not a number.
@@ -46,6 +51,7 @@ impl Values {
         match self {
             Self::F32(values) => values.len(),
             Self::Bf16(values) => values.len(),
+            Self::Bytes(bytes) => bytes.len(),
         }
     }
 
@@ -59,6 +65,7 @@ impl Values {
         match self {
             Self::F32(_) => Encoding::F32,
             Self::Bf16(_) => Encoding::Bf16,
+            Self::Bytes(_) => Encoding::Bytes,
         }
     }
 
@@ -67,6 +74,8 @@ impl Values {
         match self {
             Self::F32(values) => all_finite(values),
             Self::Bf16(values) => values.iter().all(|value| value.is_finite()),
+            // What they stand for is looked at when they are read.
+            Self::Bytes(_) => true,
         }
     }
 
@@ -74,6 +83,7 @@ impl Values {
         match self {
             Self::F32(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
             Self::Bf16(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            Self::Bytes(values) => bytes.extend(values),
         }
     }
 
@@ -95,6 +105,7 @@ impl Values {
                     .map(|&chunk| bf16::from_le_bytes(chunk))
                     .collect(),
             ),
+            Encoding::Bytes => Self::Bytes(bytes.to_vec()),
         }
     }
 }

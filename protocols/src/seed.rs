@@ -24,8 +24,8 @@ pub enum Purpose {
     Selection = 4,
     /// A client's local training: the order of its examples, dropout.
     Training = 5,
-    /// Filters on an update's way, such as noise.
-    Filters = 6,
+    /// What an algorithm, a rule of aggregation, a server step or a filter draws.
+    Components = 6,
     /// Which sub-model each client of a round gets.
     Dealing = 7,
     /// Which units a sub-model keeps.
@@ -79,6 +79,13 @@ impl Seed {
         self.derive(purpose, round, &format!("#{part}"))
     }
 
+    /// The stream of one component of a run in one round, on a client's account or on that of the whole cohort.
+    pub fn component_stream(self, component: &str, round: u32, client: Option<&ClientName>) -> ChaCha8Rng {
+        // No client has such a name.
+        let client = client.map_or("", ClientName::as_str);
+        self.derive(Purpose::Components, round, &format!("#{component}#{client}"))
+    }
+
     fn derive(self, purpose: Purpose, round: u32, client: &str) -> ChaCha8Rng {
         let mut hasher = blake3::Hasher::new_derive_key("selvedge 1 random streams");
         hasher.update(&self.0.to_le_bytes());
@@ -104,7 +111,7 @@ mod tests {
         assert_eq!(reference, draw(1, Purpose::Training, 2, &client));
         for other in [
             draw(2, Purpose::Training, 2, &client),
-            draw(1, Purpose::Filters, 2, &client),
+            draw(1, Purpose::Components, 2, &client),
             draw(1, Purpose::Training, 3, &client),
             draw(1, Purpose::Training, 2, &ClientName::numbered(4)),
         ] {

@@ -1,18 +1,22 @@
 //! An update on its way: sealed by the client, opened and checked by the coordinator.
 
-use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+
 use selvedge_models::{Layout, SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Rejection,
-    algorithm::{Algorithm, Trained, Update},
-    filters::{self, FilterDescription},
+    Memory, Metrics, Occasion, Rejection, Shape, Vectors,
+    algorithm::Algorithm,
+    choice::Choice,
+    context::{LONGEST_METRIC, MOST_METRICS},
+    filters::{self, Filter, Reference},
+    local::{Trained, Update},
     sections::{Encoding, Section, SectionHeader, Values, all_finite},
 };
 
 /// What a client says about its training, beside the numbers themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingReport {
     /// How many examples the client holds for training.
     pub examples: u64,
@@ -20,6 +24,8 @@ pub struct TrainingReport {
     pub steps: u64,
     /// The mean training loss; `None` when there was no step.
     pub loss: Option<f64>,
+    /// What its components have measured, by component and name.
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// An update as it travels: what was trained, after the filters' client halves.
@@ -48,110 +54,147 @@ pub fn expected_statistics(layout: &Layout) -> Vec<SectionHeader> {
     }]
 }
 
+/// Whether filters are applied to a vector of this shape: to those that have the parameters' own.
+fn is_filtered(shape: Shape) -> bool {
+    shape == Shape::Parameters
+}
+
 /// The sections that an update of this part of the model must have, for this algorithm and these filters.
 pub fn expected_sections(
     part: &SubModel,
     algorithm: &dyn Algorithm,
-    filters: &[FilterDescription],
+    filters: &[Choice<dyn Filter>],
 ) -> Vec<SectionHeader> {
-    let (parameters, buffers) = (part.parameters.count() as u64, part.buffers.count() as u64);
-    let section = |name: &str, encoding, values| SectionHeader {
-        name: name.into(),
-        encoding,
-        values,
+    let encoder = filters.iter().find(|filter| filter.encoding().is_some());
+    let section = |name: &str, shape: Shape| {
+        let values = shape.length(part) as u64;
+        let encoder = encoder.filter(|_| is_filtered(shape));
+        SectionHeader {
+            name: name.into(),
+            encoding: encoder.and_then(|encoder| encoder.encoding()).unwrap_or(Encoding::F32),
+            values: encoder.map_or(values, |encoder| encoder.encoded(values)),
+        }
     };
-    let encoding = filters
-        .iter()
-        .find_map(|filter| filter.encoding())
-        .unwrap_or(Encoding::F32);
-    let mut sections = vec![section(PARAMETERS, encoding, parameters)];
-    if buffers > 0 {
-        sections.push(section(BUFFERS, Encoding::F32, buffers));
+    let mut sections = vec![section(PARAMETERS, Shape::Parameters)];
+    if part.buffers.count() > 0 {
+        sections.push(section(BUFFERS, Shape::Buffers));
     }
     let mut vectors = algorithm.update_vectors().to_vec();
-    vectors.sort_unstable();
-    sections.extend(vectors.into_iter().map(|name| section(name, Encoding::F32, parameters)));
+    vectors.sort_unstable_by_key(|(name, _)| *name);
+    sections.extend(vectors.into_iter().map(|(name, shape)| section(name, shape)));
     sections
 }
 
-impl SealedUpdate {
-    /// What an update says about its training.
-    pub fn report(update: &Update) -> TrainingReport {
+impl TrainingReport {
+    /// What there is to say about training.
+    pub fn of(trained: &Trained, metrics: Metrics) -> Self {
         let Trained {
             examples, steps, loss, ..
-        } = update.trained;
-        TrainingReport { examples, steps, loss }
-    }
-
-    /// Puts an update on its way.
-    pub fn seal(update: Update, filters: &[FilterDescription], global: &Weights, random: &mut ChaCha8Rng) -> Self {
-        let Update {
-            trained:
-                Trained {
-                    weights,
-                    examples,
-                    steps,
-                    loss,
-                },
-            vectors,
-        } = update;
-        let parameters = filters::apply(filters, Values::F32(weights.parameters), global, random);
-        let mut sections = vec![Section {
-            name: PARAMETERS.into(),
-            values: parameters,
-        }];
-        if !weights.buffers.is_empty() {
-            sections.push(Section::new(BUFFERS, weights.buffers));
-        }
-        sections.extend(vectors.into_iter().map(|(name, values)| Section::new(name, values)));
+        } = *trained;
         Self {
-            report: TrainingReport { examples, steps, loss },
-            sections,
+            examples,
+            steps,
+            loss,
+            metrics: metrics.own,
         }
     }
+}
 
-    /// Checks an update against what was assigned, and undoes the filters.
+impl SealedUpdate {
+    /// Puts an update on its way. `global` is the part of the model that was broadcast; what filters keep is in `memory`.
+    pub fn seal(
+        update: Update,
+        filters: &[Choice<dyn Filter>],
+        global: &Weights,
+        memory: &mut Memory,
+        occasion: &Occasion<'_>,
+        mut metrics: Metrics,
+    ) -> Self {
+        let Update { trained, vectors } = update;
+        let mut filtered = |name: &str, values: Vec<f32>, reference: Reference<'_>| {
+            let values = Values::F32(values);
+            let values = filters::apply(filters, name, values, reference, memory, occasion, &mut metrics);
+            Section {
+                name: name.into(),
+                values,
+            }
+        };
+        let Trained {
+            weights: Weights { parameters, buffers },
+            examples,
+            steps,
+            loss,
+        } = trained;
+        let mut sections = vec![filtered(PARAMETERS, parameters, Reference::Model(&global.parameters))];
+        if !buffers.is_empty() {
+            sections.push(Section::new(BUFFERS, buffers));
+        }
+        for (name, vector) in vectors {
+            sections.push(match is_filtered(vector.shape) {
+                true => {
+                    let length = vector.values.len();
+                    filtered(&name, vector.values, Reference::Zeros(length))
+                }
+                false => Section::new(name, vector.values),
+            });
+        }
+        let report = TrainingReport {
+            examples,
+            steps,
+            loss,
+            metrics: metrics.own,
+        };
+        Self { report, sections }
+    }
+
+    /// Checks an update of this part of the model against what was assigned, and undoes the filters.
     ///
     /// # Errors
     /// When anything about it is not as assigned, or a number is not finite.
     pub fn open(
         self,
         expected: &[SectionHeader],
-        filters: &[FilterDescription],
+        algorithm: &dyn Algorithm,
+        filters: &[Choice<dyn Filter>],
         global: &Weights,
+        occasion: &Occasion<'_>,
+        metrics: &mut Metrics,
     ) -> Result<Update, Rejection> {
         check_report(&self.report)?;
         check_headers(expected, &self.sections.iter().map(Section::header).collect::<Vec<_>>())?;
+        let not_finite = |name: &str| Rejection::NotFinite(name.into());
         if let Some(section) = self.sections.iter().find(|section| !section.values.is_finite()) {
-            return Err(Rejection::NotFinite(section.name.clone()));
+            return Err(not_finite(&section.name));
         }
-        let mut weights = Weights {
-            parameters: Vec::new(),
-            buffers: Vec::new(),
+        let mut undone = |name: &str, values: Values, reference: Reference<'_>| match filters::undo(
+            filters, name, values, reference, occasion, metrics,
+        )? {
+            Values::F32(values) if filters.is_empty() || all_finite(&values) => Ok(values),
+            Values::F32(_) => Err(not_finite(name)),
+            other => Err(Rejection::WrongShape(format!("{name} ends as {:?}", other.encoding()))),
         };
-        let mut update_vectors = crate::algorithm::Vectors::new();
+        let mut weights = Weights::default();
+        let mut vectors = Vectors::new();
         for Section { name, values } in self.sections {
-            match (name.as_str(), values) {
-                (PARAMETERS, values) => match filters::undo(filters, values, global)? {
-                    Values::F32(values) => weights.parameters = values,
-                    other => {
-                        return Err(Rejection::WrongShape(format!(
-                            "parameters end as {:?}",
-                            other.encoding()
-                        )));
-                    }
-                },
-                (BUFFERS, Values::F32(values)) => weights.buffers = values,
-                (_, Values::F32(values)) => drop(update_vectors.insert(name, values)),
-                (_, other) => {
+            let named = algorithm.update_vectors().iter().find(|(known, _)| *known == name);
+            match (name.as_str(), named, values) {
+                (PARAMETERS, _, values) => {
+                    weights.parameters = undone(&name, values, Reference::Model(&global.parameters))?;
+                }
+                (BUFFERS, _, Values::F32(values)) => weights.buffers = values,
+                (_, Some((_, shape)), values) if is_filtered(*shape) => {
+                    let values = undone(&name, values, Reference::Zeros(global.parameters.len()))?;
+                    vectors.insert(name, *shape, values);
+                }
+                (_, Some((_, shape)), Values::F32(values)) => vectors.insert(name, *shape, values),
+                (_, _, other) => {
                     return Err(Rejection::WrongShape(format!("{name} is {:?}", other.encoding())));
                 }
             }
         }
-        if !filters.is_empty() && !all_finite(&weights.parameters) {
-            return Err(Rejection::NotFinite(PARAMETERS.into()));
-        }
-        let TrainingReport { examples, steps, loss } = self.report;
+        let TrainingReport {
+            examples, steps, loss, ..
+        } = self.report;
         Ok(Update {
             trained: Trained {
                 weights,
@@ -159,7 +202,7 @@ impl SealedUpdate {
                 steps,
                 loss,
             },
-            vectors: update_vectors,
+            vectors,
         })
     }
 }
@@ -172,7 +215,12 @@ pub const MOST_EXAMPLES: u64 = 1 << 29;
 /// # Errors
 /// When it cannot be true.
 pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
-    let TrainingReport { examples, steps, loss } = *report;
+    let TrainingReport {
+        examples,
+        steps,
+        loss,
+        ref metrics,
+    } = *report;
     if examples >= MOST_EXAMPLES {
         return Err(Rejection::ImpossibleReport(format!(
             "{examples} examples; at most {MOST_EXAMPLES} count"
@@ -180,6 +228,19 @@ pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
     }
     if examples == 0 && steps > 0 {
         return Err(Rejection::ImpossibleReport(format!("{steps} steps on no examples")));
+    }
+    if metrics.len() > MOST_METRICS {
+        let count = metrics.len();
+        return Err(Rejection::ImpossibleReport(format!(
+            "{count} metrics; at most {MOST_METRICS} count"
+        )));
+    }
+    if metrics.keys().any(|name| name.chars().count() > LONGEST_METRIC) {
+        let message = format!("a metric's name is longer than {LONGEST_METRIC} characters");
+        return Err(Rejection::ImpossibleReport(message));
+    }
+    if !metrics.values().all(|value| value.is_finite()) {
+        return Err(Rejection::NotFinite("a metric".into()));
     }
     match loss {
         Some(loss) if !loss.is_finite() => Err(Rejection::NotFinite("the training loss".into())),

@@ -6,11 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
 use proptest::prelude::*;
-use selvedge_models::{Coordinates, SubModel, Weights};
+use selvedge_models::{Coordinates, Layout, OptimiserDescription, SubModel, Weights};
 use selvedge_protocols::{
-    Algorithm, Federation, LocalError, LocalSteps, ServerState, Trained, Update, Vectors,
-    algorithm::Correction,
-    algorithms::{FedAdam, FedAvg, FedProx, Median, Scaffold},
+    Algorithm, LocalError, LocalSteps, Metrics, Occasion, Seed, ServerState, Trained, Update, Vectors,
+    aggregation::{Contribution, Coverage},
+    algorithms::{Ditto, FedAdam, FedAvg, FedAvgM, FedNova, FedProx, FedYogi, Median, Scaffold},
+    local::Correction,
 };
 
 /// A client with the loss `½ ‖w − target‖²`, training by plain gradient descent.
@@ -57,14 +58,10 @@ fn client(target: f32) -> Quadratic {
 }
 
 fn state(parameters: &[f32]) -> ServerState {
-    let weights = Weights {
+    ServerState::from(Weights {
         parameters: parameters.to_vec(),
         buffers: vec![],
-    };
-    ServerState {
-        weights,
-        vectors: Vectors::new(),
-    }
+    })
 }
 
 /// All of a model.
@@ -76,22 +73,55 @@ fn whole(weights: &Weights) -> SubModel {
     }
 }
 
-/// One round with everybody in.
-fn round(
-    algorithm: &dyn Algorithm,
-    state: &mut ServerState,
-    clients: &mut [(Quadratic, Vectors)],
-    federation: Federation,
-) {
+const OPTIMISER: OptimiserDescription = OptimiserDescription::Sgd {
+    learning_rate: 0.5,
+    momentum: 0.0,
+    weight_decay: 0.0,
+    nesterov: false,
+};
+
+/// One round with everybody in, by the algorithm's own rule and steps, or else the mean.
+fn round(algorithm: &dyn Algorithm, state: &mut ServerState, clients: &mut [(Quadratic, Vectors)], federation: usize) {
+    let layout = Layout::default();
+    let occasion = Occasion {
+        seed: Seed(1),
+        round: 1,
+        rounds: 1,
+        clients: federation,
+        cohort: clients.len(),
+        client: None,
+        layout: &layout,
+        optimiser: &OPTIMISER,
+    };
+    let mut metrics = Metrics::default();
     let broadcast = state.broadcast(algorithm);
-    let mut aggregator = algorithm.aggregator();
+    let part = whole(&state.weights);
+    let mut aggregator = algorithm.rule().unwrap_or_default().begin();
+    let mut coverage = Coverage::default();
     for (local, kept) in clients {
-        let update: Update = algorithm.client(&broadcast, kept, local).unwrap();
-        let examples = update.trained.examples as f64;
-        aggregator.fold(update, &whole(&state.weights), examples);
+        let context = &mut occasion.context("algorithm", &mut metrics);
+        let update: Update = algorithm.client(&broadcast, kept, local, context).unwrap();
+        coverage.add(&part);
+        aggregator.fold(Contribution {
+            client: None,
+            version: 1,
+            part: &part,
+            weight: update.trained.examples as f64,
+            update,
+        });
     }
-    let aggregate = aggregator.finish(&state.weights).unwrap();
-    algorithm.server(state, aggregate, federation);
+    let context = &mut occasion.context("aggregation", &mut metrics);
+    let aggregate = aggregator.finish(&state.weights, context).unwrap().unwrap();
+    *state = state.moved(algorithm, &[], aggregate, &coverage, &occasion, &mut metrics);
+}
+
+/// What the server keeps.
+fn kept<'a>(state: &'a ServerState, component: &str, name: &str) -> &'a [f32] {
+    state
+        .memory
+        .of(component)
+        .and_then(|vectors| vectors.get(name))
+        .unwrap()
 }
 
 #[test]
@@ -112,12 +142,12 @@ fn scaffold_agrees_with_three_rounds_worked_by_hand() {
             },
             &mut state,
             &mut clients,
-            Federation { clients: 4 },
+            4,
         );
         assert_eq!(state.weights.parameters, [x]);
-        assert_eq!(state.vectors["control"], [c]);
-        assert_eq!(clients[0].1["control"], [c_1]);
-        assert_eq!(clients[1].1["control"], [c_2]);
+        assert_eq!(*kept(&state, "algorithm", "control"), [c]);
+        assert_eq!(*clients[0].1.get("control").unwrap(), [c_1]);
+        assert_eq!(*clients[1].1.get("control").unwrap(), [c_2]);
     }
 }
 
@@ -138,10 +168,10 @@ fn scaffold_averages_the_gradient_over_several_steps() {
         },
         &mut state,
         &mut clients,
-        Federation { clients: 1 },
+        1,
     );
     assert_eq!(state.weights.parameters, [0.25]);
-    assert_eq!(clients[0].1["control"], [0.75]);
+    assert_eq!(*clients[0].1.get("control").unwrap(), [0.75]);
 }
 
 #[test]
@@ -163,19 +193,85 @@ fn fed_adam_agrees_with_three_rounds_worked_by_hand() {
     for (change, m, v, x) in by_hand {
         // A step of ½ towards x + 2 · change moves by the change itself.
         let target = state.weights.parameters[0] + 2.0 * change;
-        round(
-            &adam,
-            &mut state,
-            &mut [(client(target), Vectors::new())],
-            Federation { clients: 1 },
-        );
+        round(&adam, &mut state, &mut [(client(target), Vectors::new())], 1);
         for (found, worked) in [
-            (state.vectors["first_moment"][0], m),
-            (state.vectors["second_moment"][0], v),
+            (kept(&state, "server.0", "first_moment")[0], m),
+            (kept(&state, "server.0", "second_moment")[0], v),
             (state.weights.parameters[0], x),
         ] {
             assert!((found - worked).abs() < 1e-6_f32, "{found} is not {worked}");
         }
+    }
+}
+
+#[test]
+fn fed_yogi_agrees_with_three_rounds_worked_by_hand() {
+    // The same changes: v moves by ¼ of the squared change, up where it is smaller and down where it is larger.
+    let yogi = FedYogi {
+        server_learning_rate: 0.5,
+        beta1: 0.5,
+        beta2: 0.75,
+        tau: 0.5,
+    };
+    let mut state = state(&[0.0]);
+    // (change, m, v, x)
+    let by_hand = [
+        (1.0, 0.5, 0.5, 0.207_106_78),
+        (-0.5, 0.0, 0.4375, 0.207_106_78),
+        (2.0, 1.0, 1.4375, 0.501_404_8),
+    ];
+    for (change, m, v, x) in by_hand {
+        let target = state.weights.parameters[0] + 2.0 * change;
+        round(&yogi, &mut state, &mut [(client(target), Vectors::new())], 1);
+        for (found, worked) in [
+            (kept(&state, "server.0", "first_moment")[0], m),
+            (kept(&state, "server.0", "second_moment")[0], v),
+            (state.weights.parameters[0], x),
+        ] {
+            assert!((found - worked).abs() < 1e-6_f32, "{found} is not {worked}");
+        }
+    }
+}
+
+#[test]
+fn fed_avg_m_agrees_with_three_rounds_worked_by_hand() {
+    // β = ½, η = 1; the clients' mean change is 1, 1, then −1: v is 1, 1½, −¼.
+    let momentum = FedAvgM {
+        server_learning_rate: 1.0,
+        momentum: 0.5,
+    };
+    let mut state = state(&[0.0]);
+    for (change, x) in [(1.0, 1.0), (1.0, 2.5), (-1.0, 2.25)] {
+        let target = state.weights.parameters[0] + 2.0 * change;
+        round(&momentum, &mut state, &mut [(client(target), Vectors::new())], 1);
+        assert_eq!(state.weights.parameters, [x]);
+    }
+}
+
+#[test]
+fn fed_nova_agrees_with_a_round_worked_by_hand() {
+    // η = ½ from 0: one step towards 4 makes 2, two steps towards −4 make −3; d = 2 and −1½ a step, of equal weights.
+    // τ_eff = 1½, and x = 1½ · (2 − 1½) / 2.
+    let two_steps = Quadratic {
+        steps: 2,
+        ..client(-4.0)
+    };
+    let mut clients = [(client(4.0), Vectors::new()), (two_steps, Vectors::new())];
+    let mut state = state(&[0.0]);
+    round(&FedNova {}, &mut state, &mut clients, 2);
+    assert_eq!(state.weights.parameters, [0.375]);
+}
+
+#[test]
+fn ditto_agrees_with_two_rounds_worked_by_hand() {
+    // Targets 4 and 0, λ = 1, η = ½: w is the mean of 2 and 0, then of 2½ and ½; the first client's v is half-way from 0
+    // to 4, then, held near w = 1, 2 + ½ (4 − 2) − ½ (2 − 1).
+    let mut clients = [(client(4.0), Vectors::new()), (client(0.0), Vectors::new())];
+    let mut state = state(&[0.0]);
+    for (w, v) in [(1.0, 2.0), (1.5, 2.5)] {
+        round(&Ditto { lambda: 1.0 }, &mut state, &mut clients, 2);
+        assert_eq!(state.weights.parameters, [w]);
+        assert_eq!(*clients[0].1.get("own").unwrap(), [v]);
     }
 }
 
@@ -185,7 +281,7 @@ fn the_median_agrees_with_three_rounds_worked_by_hand() {
     let mut clients = [0.0, 2.0, 100.0].map(|target| (client(target), Vectors::new()));
     let mut state = state(&[4.0]);
     for x in [3.0, 2.5, 2.25] {
-        round(&Median {}, &mut state, &mut clients, Federation { clients: 3 });
+        round(&Median {}, &mut state, &mut clients, 3);
         assert_eq!(state.weights.parameters, [x]);
     }
 }
@@ -194,7 +290,7 @@ fn the_median_agrees_with_three_rounds_worked_by_hand() {
 fn the_median_of_an_even_count_is_the_mean_of_the_middle_two() {
     let mut clients = [0.0, 2.0, 6.0, 1000.0].map(|target| (client(target), Vectors::new()));
     let mut state = state(&[0.0]);
-    round(&Median {}, &mut state, &mut clients, Federation { clients: 4 });
+    round(&Median {}, &mut state, &mut clients, 4);
     assert_eq!(state.weights.parameters, [2.0]);
 }
 
@@ -209,12 +305,7 @@ fn fed_prox_holds_clients_near_the_global_model() {
         Vectors::new(),
     )];
     let mut state = state(&[4.0]);
-    round(
-        &FedProx { mu: 1.0 },
-        &mut state,
-        &mut clients,
-        Federation { clients: 1 },
-    );
+    round(&FedProx { mu: 1.0 }, &mut state, &mut clients, 1);
     assert_eq!(state.weights.parameters, [2.0]);
 }
 
@@ -232,12 +323,7 @@ fn bits(algorithm: &dyn Algorithm, targets: &[f32], rounds: usize) -> Vec<u32> {
     let mut clients: Vec<_> = targets.iter().enumerate().map(client).collect();
     let mut state = state(&[0.7, -0.1]);
     for _ in 0..rounds {
-        round(
-            algorithm,
-            &mut state,
-            &mut clients,
-            Federation { clients: targets.len() },
-        );
+        round(algorithm, &mut state, &mut clients, targets.len());
     }
     state.weights.parameters.iter().map(|value| value.to_bits()).collect()
 }
@@ -246,6 +332,26 @@ proptest! {
     #[test]
     fn fed_prox_with_mu_zero_is_fed_avg(targets in prop::collection::vec(-10f32..10.0, 1..8)) {
         prop_assert_eq!(bits(&FedProx { mu: 0.0 }, &targets, 3), bits(&FedAvg {}, &targets, 3));
+    }
+
+    #[test]
+    fn fed_nova_is_fed_avg_where_all_make_as_many_steps(targets in prop::collection::vec(-10f32..10.0, 1..8)) {
+        // To the rounding of a mean.
+        let values = |algorithm: &dyn Algorithm| bits(algorithm, &targets, 3).into_iter().map(f32::from_bits);
+        for (nova, avg) in values(&FedNova {}).zip(values(&FedAvg {})) {
+            prop_assert!((nova - avg).abs() <= 1e-6 * avg.abs().max(1.0), "{nova} is not {avg}");
+        }
+    }
+
+    #[test]
+    fn ditto_moves_the_global_model_as_fed_avg_does(targets in prop::collection::vec(-10f32..10.0, 1..8)) {
+        prop_assert_eq!(bits(&Ditto { lambda: 0.5 }, &targets, 3), bits(&FedAvg {}, &targets, 3));
+    }
+
+    #[test]
+    fn fed_avg_m_without_momentum_is_fed_avg(targets in prop::collection::vec(-10f32..10.0, 1..8)) {
+        let still = FedAvgM { server_learning_rate: 1.0, momentum: 0.0 };
+        prop_assert_eq!(bits(&still, &targets, 3), bits(&FedAvg {}, &targets, 3));
     }
 
     #[test]

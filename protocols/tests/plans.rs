@@ -6,9 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    CannotTrain, Card, ClientName, Description, Parts, Ranking, Requirements, Resources, Width,
+    CannotTrain, Card, Choice, ClientName, Description, Parts, Ranking, Requirements, Resources, Width,
     plan::{Dealer, Plan, Seat},
-    plans::{Dealing, Magnitude, Ordered, Pairing, Partitioned, PlanDescription, Random, Rolling, Static},
+    plans::{Dealing, Full, Magnitude, Ordered, Pairing, Partitioned, Random, Rolling, Static},
 };
 
 fn seats(clients: impl IntoIterator<Item = usize>, width: f64) -> Vec<Seat> {
@@ -128,14 +128,14 @@ fn hands_of_several_blocks_never_repeat_one() {
 }
 
 /// Every plan at full width.
-fn at_full_width() -> Vec<PlanDescription> {
+fn at_full_width() -> Vec<Choice<dyn Plan>> {
     let mut plans = vec![
-        PlanDescription::Full(Default::default()),
-        PlanDescription::Static(Static {}),
-        PlanDescription::Ordered(Ordered {}),
-        PlanDescription::Rolling(Rolling {}),
-        PlanDescription::Random(Random {}),
-        PlanDescription::Magnitude(Magnitude {}),
+        Choice::of(Full {}),
+        Choice::of(Static {}),
+        Choice::of(Ordered {}),
+        Choice::of(Rolling {}),
+        Choice::of(Random {}),
+        Choice::of(Magnitude {}),
     ];
     for dealing in [
         Dealing::Deck,
@@ -143,7 +143,7 @@ fn at_full_width() -> Vec<PlanDescription> {
         Dealing::SameForAll,
         Dealing::WithReplacement,
     ] {
-        plans.push(PlanDescription::Partitioned(partitioned(4, dealing)));
+        plans.push(Choice::of(partitioned(4, dealing)));
     }
     plans
 }

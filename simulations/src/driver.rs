@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_client::{Front, Said};
 use selvedge_coordinator::{Action, Engine, Event, GlobalModel, Observer, Outcome, Progress, Trial};
 use selvedge_protocols::{
-    Card, ClientName, LocalError, Rejection, ServerState, Vectors,
+    Card, ClientName, LocalError, Memory, Rejection, ServerState,
     evaluation::{TEST_CHUNK, Tested},
     message::Task,
     sections::packed_bytes,
@@ -56,9 +56,9 @@ pub(crate) struct Driver<'a> {
     /// Updates that are offered to the engine.
     offered: BTreeMap<ClientName, SealedUpdate>,
     /// What clients will keep if this round's update counts.
-    proposed: BTreeMap<ClientName, Vectors>,
+    proposed: BTreeMap<ClientName, Arc<Memory>>,
     /// What each client keeps from round to round.
-    kept: BTreeMap<ClientName, Vectors>,
+    kept: BTreeMap<ClientName, Arc<Memory>>,
     /// For each trial of this round, the chunks of its examples as far as they are evaluated.
     tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
     /// Clients whose models are cut, between two of their steps.
@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
                         card,
                         model,
                         // What it keeps is copied when its turn comes.
-                        kept: Vectors::new(),
+                        kept: Arc::default(),
                     },
                     Task::Calibrate => Job::Calibrate {
                         client,
@@ -166,6 +166,7 @@ impl<'a> Driver<'a> {
                         round,
                         card,
                         model,
+                        kept: Arc::default(),
                     },
                 });
             }
@@ -285,7 +286,7 @@ impl<'a> Driver<'a> {
         while self.running < self.limits.running
             && let Some(mut job) = self.next_job()
         {
-            if let Job::Train { client, kept, .. } = &mut job {
+            if let Job::Train { client, kept, .. } | Job::Evaluate { client, kept, .. } = &mut job {
                 *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
             self.running += 1;
@@ -333,7 +334,7 @@ impl<'a> Driver<'a> {
                 result: Ok((update, kept)),
             } => {
                 if !kept.is_empty() {
-                    self.proposed.insert(client.clone(), kept);
+                    self.proposed.insert(client.clone(), Arc::new(kept));
                 }
                 Some(self.offer(client, round, Task::Train, update))
             }
@@ -357,7 +358,7 @@ impl<'a> Driver<'a> {
                         Some(match front.finish() {
                             Ok((update, kept)) => {
                                 if !kept.is_empty() {
-                                    self.proposed.insert(client.clone(), kept);
+                                    self.proposed.insert(client.clone(), Arc::new(kept));
                                 }
                                 self.offer(client, round, Task::Train, update)
                             }
@@ -443,7 +444,7 @@ impl<'a> Driver<'a> {
         self.answered += 1;
         let sections: Vec<_> = update.sections.iter().map(|section| section.header()).collect();
         let bytes = packed_bytes(&sections).unwrap_or(0);
-        let report = update.report;
+        let report = update.report.clone();
         self.offered.insert(client.clone(), update);
         Event::Offered {
             client,

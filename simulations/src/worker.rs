@@ -10,7 +10,7 @@ use selvedge_client::{Examples, Front, Said, Trainer};
 use selvedge_coordinator::{GlobalModel, Trial};
 use selvedge_data::Partition;
 use selvedge_protocols::{
-    Card, ClientName, LocalError, Vectors, evaluation::Tested, message::Evaluation, split::FromServer,
+    Card, ClientName, LocalError, Memory, evaluation::Tested, message::Evaluation, split::FromServer,
     update::SealedUpdate,
 };
 
@@ -25,7 +25,7 @@ pub(crate) enum Job {
         card: Card,
         model: Arc<GlobalModel>,
         /// What the client keeps from round to round.
-        kept: Vectors,
+        kept: Arc<Memory>,
     },
     /// Begin as a client whose model is cut.
     Enter {
@@ -34,7 +34,7 @@ pub(crate) enum Job {
         card: Card,
         model: Arc<GlobalModel>,
         /// What the client keeps from round to round.
-        kept: Vectors,
+        kept: Arc<Memory>,
     },
     /// Go on with the steps of such a client.
     Step {
@@ -57,6 +57,8 @@ pub(crate) enum Job {
         round: u32,
         card: Card,
         model: Arc<GlobalModel>,
+        /// What the client keeps from round to round.
+        kept: Arc<Memory>,
     },
     /// Evaluate on one chunk of the examples of a trial.
     Test {
@@ -94,7 +96,7 @@ pub(crate) enum Done {
     Trained {
         client: ClientName,
         round: u32,
-        result: Result<(SealedUpdate, Vectors), LocalError>,
+        result: Result<(SealedUpdate, Memory), LocalError>,
     },
     /// A client whose model is cut has come to where it has something to say.
     Stepped {
@@ -151,11 +153,12 @@ impl Worker<'_> {
                 round,
                 card,
                 model,
-                mut kept,
+                kept,
             } => {
                 let examples = examples(simulation, simulation.shares, &client);
                 let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
                     let broadcast = model.broadcast(&part);
+                    let mut kept = Memory::clone(&kept);
                     let update = trainer.train(description, &part, &client, round, &broadcast, examples, &mut kept)?;
                     Ok((update, kept))
                 });
@@ -204,11 +207,13 @@ impl Worker<'_> {
                 round,
                 card,
                 model,
+                kept,
             } => {
                 let of = |partition| examples(simulation, partition, &client);
                 let (calibration, examples) = (of(simulation.shares), of(simulation.held_out));
                 let result = model.part(Some(&card)).map_err(LocalError::from).and_then(|part| {
                     let broadcast = model.broadcast(&part);
+                    let broadcast = Trainer::personalised(description, &part, &client, round, &broadcast, &kept);
                     Ok(trainer
                         .evaluate(description, &part, &broadcast, calibration, examples, false)?
                         .all)

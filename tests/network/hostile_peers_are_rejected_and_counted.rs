@@ -66,6 +66,7 @@ fn offer(lie: Lie, round: u32, description: &Description, store: &BlobStore) -> 
         examples: if lie == Lie::ImpossibleReport { 0 } else { 10 },
         steps: 1,
         loss: Some(0.5),
+        ..TrainingReport::default()
     };
     let offer = ToCoordinator::Offer {
         round,

@@ -251,6 +251,7 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
                                     examples: 1,
                                     steps: 1,
                                     loss: None,
+                                    ..TrainingReport::default()
                                 },
                                 sections: sections.iter().map(Section::header).collect(),
                                 blob: held.reference(),

@@ -3,8 +3,9 @@
 use std::sync::{Arc, atomic::AtomicBool};
 
 use bytes::Bytes;
+use selvedge_models::Weights;
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Parts, Vectors,
+    Broadcast, ClientName, Description, LocalError, Memory, Part, Parts,
     message::{Evaluation, Task},
     sections::{Section, SectionHeader, pack, unpack},
     update::{SealedUpdate, TrainingReport},
@@ -30,23 +31,20 @@ pub(super) enum Outcome {
         sections: Vec<SectionHeader>,
         packed: Bytes,
         /// What the algorithm is to keep, of training.
-        kept: Option<Vectors>,
+        kept: Option<Memory>,
     },
     Evaluated(Evaluation),
 }
 
 impl Run {
     /// The front for a round, from what was broadcast; where the client goes on with its own, from nothing.
-    pub(super) fn front(&self, assignment: &Assignment, bytes: &[u8], kept: &Vectors) -> Result<Front, String> {
+    pub(super) fn front(&self, assignment: &Assignment, bytes: &[u8], kept: &Memory) -> Result<Front, String> {
         let description = &self.description;
         let part = self.parts.part(&assignment.card).map_err(|error| error.to_string())?;
         let broadcast = match Front::is_kept(kept) {
-            true => Broadcast {
-                weights: Default::default(),
-                vectors: Vectors::new(),
-            },
+            true => Broadcast::bare(Weights::default()),
             false => unpack(&assignment.sections, bytes)
-                .and_then(|sections| Broadcast::from_sections(sections, &part.coordinates, &*description.algorithm))
+                .and_then(|sections| self.broadcast(sections, &part))
                 .ok_or("what was sent is not this run's model")?,
         };
         let (client, round, share) = (&self.client, assignment.round, self.holding.share());
@@ -54,17 +52,24 @@ impl Run {
         front.map_err(|error| error.to_string())
     }
 
+    /// What was broadcast for this part of the model; `None` when the sections cannot be it.
+    fn broadcast(&self, sections: Vec<Section>, part: &Part) -> Option<Broadcast> {
+        let beside = self.description.algorithm.broadcast_vectors();
+        Broadcast::from_sections(sections, &part.coordinates, beside)
+    }
+
     /// Does what was asked; what went wrong is for a person.
-    pub(super) fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Vectors) -> Result<Outcome, String> {
+    pub(super) fn work(&self, assignment: &Assignment, bytes: &[u8], mut kept: Memory) -> Result<Outcome, String> {
         let description = &self.description;
         let part = self.parts.part(&assignment.card).map_err(|error| error.to_string())?;
-        let broadcast = unpack(&assignment.sections, bytes)
-            .and_then(|sections| Broadcast::from_sections(sections, &part.coordinates, &*description.algorithm));
+        let broadcast = unpack(&assignment.sections, bytes).and_then(|sections| self.broadcast(sections, &part));
         let broadcast = broadcast.ok_or("what was sent is not this run's model")?;
         let said = |error: LocalError| error.to_string();
         let mut trainer = Trainer::new(self.abandon.clone());
         if assignment.task == Task::Evaluate {
             let held_out = self.holding.held_out();
+            let (client, round) = (&self.client, assignment.round);
+            let broadcast = Trainer::personalised(description, &part, client, round, &broadcast, &kept);
             let evaluated = trainer.evaluate(description, &part, &broadcast, self.holding.share(), held_out, false);
             return evaluated.map(|tested| Outcome::Evaluated(tested.all)).map_err(said);
         }
@@ -82,9 +87,9 @@ impl Run {
 }
 
 impl Outcome {
-    pub(super) fn trained(sealed: &SealedUpdate, kept: Option<Vectors>) -> Self {
+    pub(super) fn trained(sealed: &SealedUpdate, kept: Option<Memory>) -> Self {
         Self::Trained {
-            report: sealed.report,
+            report: sealed.report.clone(),
             sections: sealed.sections.iter().map(Section::header).collect(),
             packed: pack(&sealed.sections).into(),
             kept,

@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
+use selvedge_models::SubModel;
 use selvedge_protocols::{
     Card, ClientName, Description, Parts, Rejection,
     message::{Task, ToCoordinator},
@@ -105,8 +106,8 @@ impl Work {
         let cut = description.cuts().of(client).filter(|_| description.keeps_fronts());
         let front = cut.map(|cut| Pieces::of(&description.model, cut)).transpose()?;
         let front = front.map(|pieces| pieces.of_client(&parts.whole().coordinates));
-        let length = parts.layout().parameter_count();
-        let kept = Kept::open(agent.state.as_deref(), &id, client, length, front.as_ref())?;
+        let whole = SubModel::whole(parts.layout());
+        let kept = Kept::open(agent.state.as_deref(), &id, client, &whole, front.as_ref())?;
         let run = Run {
             description,
             client: client.clone(),
@@ -235,25 +236,25 @@ impl Work {
     fn goes_on_alone(&mut self, round: u32) -> bool {
         self.front.take_if(|front| front.round() != round);
         let is_cut = self.assignment.as_ref().is_some_and(Assignment::is_of_steps);
-        is_cut && (self.front.is_some() || Front::is_kept(self.kept.vectors()))
+        is_cut && (self.front.is_some() || Front::is_kept(self.kept.memory()))
     }
 
     /// The most bytes that a broadcast of this run may have.
     fn largest(&self) -> u64 {
         let Run { description, parts, .. } = &*self.run;
         let layout = parts.layout();
-        let parameters = layout.parameter_count();
-        let vectors = description.algorithm.broadcast_vectors();
-        let header = |&name: &&str, values: usize| SectionHeader {
+        let vectors = description.algorithm.broadcast_vectors().iter();
+        let whole = &parts.whole().coordinates;
+        let header = |name: &str, values: usize| SectionHeader {
             name: name.into(),
             encoding: Encoding::F32,
             values: values as u64,
         };
         let mut headers = vec![
-            header(&"parameters", parameters),
-            header(&"buffers", layout.buffer_count()),
+            header("parameters", layout.parameter_count()),
+            header("buffers", layout.buffer_count()),
         ];
-        headers.extend(vectors.iter().map(|name| header(name, parameters)));
+        headers.extend(vectors.map(|(name, shape)| header(name, shape.length(whole))));
         packed_bytes(&headers).unwrap_or(0)
     }
 
@@ -423,7 +424,7 @@ impl Work {
         let width = assignment.card.width;
         observe(Moment::Begun { round, task, width });
         self.working = Some((round, task));
-        let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
+        let (run, kept) = (self.run.clone(), self.kept.memory().clone());
         if let (true, Some(link)) = (assignment.is_of_steps(), self.link.clone()) {
             let connection = self.connection;
             let front = self.front.take_if(|front| front.round() == round);
@@ -493,7 +494,7 @@ impl Update {
         ToCoordinator::Offer {
             round: self.round,
             task: self.task,
-            report: self.report,
+            report: self.report.clone(),
             sections: self.sections.clone(),
             blob: self.held.reference(),
         }

@@ -7,21 +7,19 @@ use std::sync::Arc;
 
 use candle_core::Device;
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Mode, ModelError, Network, Optimiser, SubModel, Weights};
+use selvedge_models::{Layout, Mode, ModelError, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Part, Purpose, Trained, Update, Vectors,
+    Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Purpose, Shape, Trained, Update,
     description::Split,
     evaluation::Batch,
     split::{Exchange, FromClient, FromServer, Pieces, targets},
-    update::SealedUpdate,
+    update::{BUFFERS, PARAMETERS, SealedUpdate, TrainingReport},
 };
 
 use crate::{Examples, batches::Batches};
 
-/// Under which name a front that a client keeps is kept.
-const KEPT: &str = "front.parameters";
-/// Under which name its running statistics are.
-const KEPT_BUFFERS: &str = "front.buffers";
+/// Under which name a client keeps its front.
+const FRONT: &str = "front";
 
 /// A client's part of a cut model in one round: what it has heard says what comes next. It does no I/O and never waits.
 pub struct Front {
@@ -32,7 +30,12 @@ pub struct Front {
     examples: u64,
     front: Piece,
     head: Option<Piece>,
-    broadcast: Weights,
+    broadcast: Arc<Weights>,
+    /// Where its values lie in the whole model, and in its own.
+    places: SubModel,
+    layout: Arc<Layout>,
+    /// What filters have kept of earlier rounds.
+    memory: Memory,
     batches: Batches,
     /// How many examples each step takes, where the server says so.
     sizes: Option<Vec<u32>>,
@@ -81,7 +84,7 @@ impl Front {
         round: u32,
         broadcast: &Broadcast,
         examples: Examples<'_>,
-        kept: &Vectors,
+        kept: &Memory,
     ) -> Result<Self, LocalError> {
         let pieces = part.pieces.clone();
         let pieces = pieces.ok_or_else(|| ModelError::Description("the part is not cut".into()))?;
@@ -92,13 +95,13 @@ impl Front {
             let optimiser = Optimiser::new(&training.optimiser, network.layout().parameter_count())?;
             Ok::<_, ModelError>(Piece { network, optimiser })
         };
-        let start = match kept.get(KEPT) {
-            Some(parameters) => Weights {
-                parameters: parameters.clone(),
-                buffers: kept.get(KEPT_BUFFERS).cloned().unwrap_or_default(),
-            },
-            None => broadcast.weights.clone(),
-        };
+        let own = kept.of(FRONT).and_then(|kept| {
+            Some(Weights {
+                parameters: kept.get(PARAMETERS)?.to_vec(),
+                buffers: kept.get(BUFFERS).unwrap_or_default().to_vec(),
+            })
+        });
+        let start = own.map_or_else(|| broadcast.weights.clone(), Arc::new);
         let (front, head) = start.cut(&pieces.front.layout()?)?;
         Ok(Self {
             front: piece(&pieces.front, &front)?,
@@ -109,6 +112,9 @@ impl Front {
             round,
             examples: examples.indices.len() as u64,
             broadcast: broadcast.weights.clone(),
+            places: part.coordinates.clone(),
+            layout: part.layout.clone(),
+            memory: kept.slice(&part.coordinates),
             batches: Batches::new(training, examples.indices),
             sizes: None,
             taken: 0,
@@ -124,23 +130,17 @@ impl Front {
         })
     }
 
-    /// How long what a client keeps under this name is, if it is of its front.
-    pub(crate) fn length(name: &str, front: &SubModel) -> Option<usize> {
-        match name {
-            KEPT => Some(front.parameters.count()),
-            KEPT_BUFFERS => Some(front.buffers.count()),
-            _ => None,
-        }
-    }
-
-    /// Whether what a client keeps has all of a front, or nothing of one.
-    pub(crate) fn is_whole(kept: &Vectors, front: &SubModel) -> bool {
-        !kept.contains_key(KEPT) || front.buffers.count() == 0 || kept.contains_key(KEPT_BUFFERS)
+    /// Whether what a client keeps has all of a front with these places, or nothing of one.
+    pub(crate) fn is_whole(kept: &Memory, front: &SubModel) -> bool {
+        kept.of(FRONT).is_none_or(|kept| {
+            let length = |name| kept.get(name).unwrap_or_default().len();
+            (length(PARAMETERS), length(BUFFERS)) == (front.parameters.count(), front.buffers.count())
+        })
     }
 
     /// Whether there is a front among what a client keeps, so that it needs none to be broadcast.
-    pub fn is_kept(kept: &Vectors) -> bool {
-        kept.contains_key(KEPT)
+    pub fn is_kept(kept: &Memory) -> bool {
+        kept.of(FRONT).is_some_and(|kept| kept.get(PARAMETERS).is_some())
     }
 
     /// The round.
@@ -328,7 +328,7 @@ impl Front {
     ///
     /// # Errors
     /// When its values have grown beyond all bounds: they are not to be kept.
-    pub fn finish(self) -> Result<(SealedUpdate, Vectors), LocalError> {
+    pub fn finish(mut self) -> Result<(SealedUpdate, Memory), LocalError> {
         let none = Weights::default();
         let front = self.front.network.weights();
         let head = self.head.map_or(none, |head| head.network.weights());
@@ -336,30 +336,32 @@ impl Front {
         if !weights.is_finite() {
             return Err(LocalError::Diverged);
         }
-        let mut kept = Vectors::new();
         let description = &self.description;
+        let mut kept = Memory::new();
         if description.keeps_fronts() {
-            kept.insert(KEPT.into(), weights.parameters.clone());
-            if !weights.buffers.is_empty() {
-                kept.insert(KEPT_BUFFERS.into(), weights.buffers.clone());
+            let own = kept.of_mut(FRONT);
+            for (name, values) in [(PARAMETERS, &weights.parameters), (BUFFERS, &weights.buffers)] {
+                if !values.is_empty() {
+                    own.insert(name, Shape::Free(values.len()), values.clone());
+                }
             }
         }
-        let update = Update::from(Trained {
+        let trained = Trained {
             weights,
             examples: self.examples,
             steps: self.steps,
             loss: (self.seen > 0).then(|| self.loss / self.seen as f64),
-        });
+        };
         if !description.fronts_travel(self.round) {
-            let report = SealedUpdate::report(&update);
+            let report = TrainingReport::of(&trained, Metrics::default());
             let sections = Vec::new();
             return Ok((SealedUpdate { report, sections }, kept));
         }
-        let filters = &description.filters;
-        let mut random = description
-            .seed
-            .client_stream(Purpose::Filters, self.round, &self.client);
-        let sealed = SealedUpdate::seal(update, filters, &self.broadcast, &mut random);
+        let (filters, memory) = (&description.filters, &mut self.memory);
+        let occasion = description.occasion(self.round, Some(&self.client), &self.layout);
+        let update = Update::from(trained);
+        let sealed = SealedUpdate::seal(update, filters, &self.broadcast, memory, &occasion, Metrics::default());
+        kept.merge(self.memory, &self.places);
         Ok((sealed, kept))
     }
 }

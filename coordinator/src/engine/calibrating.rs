@@ -43,7 +43,7 @@ impl Calibrating {
             cohort,
             hands,
             model,
-            filters: Vec::new(),
+            description: description.clone(),
             record: std::mem::take(&mut closed.record),
             gone: Vec::new(),
         };
@@ -51,7 +51,7 @@ impl Calibrating {
         Self {
             collection,
             closed,
-            weighting: description.aggregation.weighting,
+            weighting: description.weighting(),
             moments: BTreeMap::new(),
         }
     }

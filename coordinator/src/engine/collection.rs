@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use selvedge_models::ModelError;
 use selvedge_protocols::{
-    ClientName, Rejection,
-    filters::FilterDescription,
+    ClientName, Description, Rejection,
     message::Task,
     sections::{SectionHeader, packed_bytes},
     update::{TrainingReport, check_headers, check_report},
@@ -24,7 +23,7 @@ pub(super) struct Collection {
     pub(super) cohort: Cohort<Opened>,
     pub(super) hands: Hands,
     pub(super) model: Arc<GlobalModel>,
-    pub(super) filters: Vec<FilterDescription>,
+    pub(super) description: Arc<Description>,
     pub(super) record: RoundRecord,
     /// Those who have failed since this was last looked at.
     pub(super) gone: Vec<ClientName>,
@@ -165,7 +164,10 @@ impl Collection {
                 continue;
             };
             let inspector = Inspector {
-                filters: self.filters.clone(),
+                description: self.description.clone(),
+                client: client.clone(),
+                round: self.record.round,
+                is_filtered: self.task == Task::Train,
                 model: self.model.clone(),
                 card: self.hands.card(at).clone(),
                 expected: self.hands.expected(at).clone(),

@@ -74,13 +74,13 @@ impl GlobalModel {
             && let Some((part, front)) = self.fronts.get(client)
         {
             let mut broadcast = Broadcast::clone(&broadcast);
-            part.coordinates.merge(front, &mut broadcast.weights);
+            part.coordinates.merge(front, Arc::make_mut(&mut broadcast.weights));
             return Arc::new(broadcast);
         }
         match self.statistics.get(&trial.width()) {
             Some(buffers) => {
                 let mut broadcast = Broadcast::clone(&broadcast);
-                broadcast.weights.buffers.clone_from(buffers);
+                Arc::make_mut(&mut broadcast.weights).buffers.clone_from(buffers);
                 Arc::new(broadcast)
             }
             None => broadcast,

@@ -99,10 +99,7 @@ impl Engine {
         roster: Roster,
         window: usize,
     ) -> Self {
-        let state = ServerState {
-            weights: initial,
-            vectors: Default::default(),
-        };
+        let state = ServerState::from(initial);
         let phase = Phase::Gathering { since: Duration::ZERO };
         Self {
             capacities: description.capacities(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use selvedge_protocols::{Broadcast, Card, ClientName, Federation, Rejection, Vectors, Width, aggregation::Aggregate};
+use selvedge_protocols::{Broadcast, Card, ClientName, Metrics, Rejection, Width, aggregation::Aggregate};
 
 use super::{
     Action, Engine, Fronts, GlobalModel, Phase, calibrating::Calibrating, cohort::Cohort, evaluating::Evaluating,
@@ -21,6 +21,10 @@ impl Engine {
     /// What the coordinator evaluates, and which sub-model that is: the whole model, and a sub-model of each width in use.
     fn trials(&self) -> Vec<(Trial, Option<Card>)> {
         let description = &self.description;
+        // Without the personal layers, which only clients have, there is no model to try.
+        if self.parts.whole().personal.is_some() {
+            return Vec::new();
+        }
         if description.keeps_fronts() {
             let stitched = |client: &ClientName| (Trial::Stitched(client.clone()), None);
             return self.fronts.keys().map(stitched).collect();
@@ -105,7 +109,7 @@ impl Engine {
                 closed.record.remark(note.into());
             }
             if let (true, Some(whole)) = (closed.record.applied, statistics.get(&Width::WHOLE)) {
-                self.state.weights.buffers.clone_from(whole);
+                Arc::make_mut(&mut self.state.weights).buffers.clone_from(whole);
             }
         }
         let model = self.new_model().calibrated(statistics).with_fronts(self.fronts.clone());
@@ -115,10 +119,7 @@ impl Engine {
 
     /// The model as it is now, to be evaluated.
     fn new_model(&self) -> GlobalModel {
-        self.model(Broadcast {
-            weights: self.state.weights.clone(),
-            vectors: Vectors::new(),
-        })
+        self.model(Broadcast::bare(self.state.weights.clone()))
     }
 
     /// Whether there are statistics to be taken before an evaluation.
@@ -143,17 +144,22 @@ impl Engine {
     }
 
     fn move_by(&mut self, aggregate: Aggregate, closed: &mut Closed) {
-        let before = self.state.clone();
-        let clients = self.description.clients;
-        self.description
-            .algorithm
-            .server(&mut self.state, aggregate, Federation { clients });
-        closed.coverage.restore(&mut self.state, &before);
-        closed.record.applied = self.state.is_finite();
-        if !closed.record.applied {
+        let description = &self.description;
+        let mut occasion = description.occasion(self.round, None, self.parts.layout());
+        occasion.cohort = closed.record.selected;
+        let mut metrics = Metrics::default();
+        let (algorithm, steps) = (&*description.algorithm, &description.server);
+        let coverage = &closed.coverage;
+        let moved = self
+            .state
+            .moved(algorithm, steps, aggregate, coverage, &occasion, &mut metrics);
+        closed.record.note(metrics);
+        closed.record.applied = moved.is_finite();
+        if closed.record.applied {
+            self.state = moved;
+        } else {
             let note = "the model would not have been finite any more: it stays as it was";
             closed.record.remark(note.into());
-            self.state = before;
         }
     }
 }

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use selvedge_models::Weights;
 use selvedge_protocols::{
-    Card, ClientName, Description, Rejection, Trained, Width,
-    aggregation::{Aggregate, Aggregator, Coverage},
+    Card, ClientName, Description, Metrics, Rejection, Trained, Vectors, Width,
+    aggregation::{AGGREGATION, Aggregate, Aggregator, Contribution, Coverage},
     description::Averaging,
     message::Task,
     split::{FromClient, leader::Leaders},
@@ -92,7 +93,7 @@ impl Training {
             cohort,
             hands,
             model,
-            filters: description.filters.clone(),
+            description: description.clone(),
             record,
             gone: Vec::new(),
         };
@@ -111,7 +112,7 @@ impl Training {
         Self {
             started: now,
             collection,
-            aggregator: description.algorithm.aggregator(),
+            aggregator: description.rule().begin(),
             description,
             coverage: Coverage::default(),
             units,
@@ -198,8 +199,14 @@ impl Training {
     }
 
     fn fold(&mut self, now: Duration, at: usize, opened: Opened, actions: &mut Vec<Action>) {
-        let Opened { mut update, mut part } = opened;
-        let weight = self.description.aggregation.weighting.of(update.trained.examples);
+        let Opened {
+            mut update,
+            mut part,
+            metrics,
+        } = opened;
+        let client = self.collection.cohort.members[at].name.clone();
+        self.collection.record.note_of(&client, metrics);
+        let weight = self.description.weighting().of(update.trained.examples);
         let mut is_folded = true;
         if let Some(splitting) = self
             .steps
@@ -239,16 +246,22 @@ impl Training {
         // What is not folded stays with the client, or counts with others.
         if is_folded && averaging == Some(Averaging::Uniform) {
             // What was not trained counts as left as it was.
-            let mut whole = model.whole().weights.clone();
+            let mut whole = Weights::clone(&model.whole().weights);
             part.coordinates.merge(&update.trained.weights, &mut whole);
             update.trained.weights = whole;
-            let mut vectors = Default::default();
-            part.merge(std::mem::take(&mut update.vectors), &mut vectors);
+            let mut vectors = Vectors::new();
+            vectors.merge(std::mem::take(&mut update.vectors), &part.coordinates);
             update.vectors = vectors;
-            let all = &model.all().coordinates;
-            self.aggregator.fold(update, all, weight);
-        } else if is_folded {
-            self.aggregator.fold(update, &part.coordinates, weight);
+            part = model.all().clone();
+        }
+        if is_folded {
+            self.aggregator.fold(Contribution {
+                client: Some(&client),
+                version: self.collection.record.round,
+                part: &part.coordinates,
+                weight,
+                update,
+            });
         }
         let record = &mut self.collection.record;
         record.completed += 1;
@@ -275,7 +288,13 @@ impl Training {
                     steps: 0,
                     loss: None,
                 };
-                self.aggregator.fold(trained.into(), &coordinates, weight);
+                self.aggregator.fold(Contribution {
+                    client: None,
+                    version: self.collection.record.round,
+                    part: &coordinates,
+                    weight,
+                    update: trained.into(),
+                });
             }
             let record = &mut self.collection.record;
             record.bytes_up += ended.bytes.0;
@@ -307,15 +326,25 @@ impl Training {
             ));
             None
         } else {
-            self.aggregator.finish(&model.whole().weights).or_else(|| {
-                let reason = match &record.steps {
-                    Some(steps) if steps.made == 0 => "no step was made",
-                    Some(_) => "no client has made a step to its end",
-                    None => "none of the clients that answered holds an example",
-                };
-                record.remark(format!("{reason}: the model stays as it was"));
-                None
-            })
+            let layout = model.all().layout.clone();
+            let mut occasion = self.description.occasion(record.round, None, &layout);
+            occasion.cohort = record.selected;
+            let mut metrics = Metrics::default();
+            let context = &mut occasion.context(AGGREGATION, &mut metrics);
+            let finished = self.aggregator.finish(&model.whole().weights, context);
+            record.note(metrics);
+            let aggregate = match finished {
+                Ok(Some(aggregate)) => Ok(aggregate),
+                Ok(None) => Err(match &record.steps {
+                    Some(steps) if steps.made == 0 => "no step was made".into(),
+                    Some(_) => "no client has made a step to its end".into(),
+                    None => "none of the clients that answered holds an example".into(),
+                }),
+                Err(few) => Err(few.to_string()),
+            };
+            aggregate
+                .map_err(|reason: String| record.remark(format!("{reason}: the model stays as it was")))
+                .ok()
         };
         Closed {
             started: self.started,

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, fs};
 
 use selvedge_data::ClientHolding;
 use selvedge_models::Weights;
-use selvedge_protocols::{ClientName, Vectors, Width, description::EXAMPLE};
+use selvedge_protocols::{ClientName, Width, description::EXAMPLE};
 use tempfile::TempDir;
 
 use super::*;
@@ -23,10 +23,7 @@ fn layout() -> Layout {
 fn state() -> ServerState {
     let mut weights = Weights::zeros(&layout());
     weights.parameters[0] = 1.5;
-    ServerState {
-        weights,
-        vectors: Vectors::new(),
-    }
+    ServerState::from(weights)
 }
 
 fn record(round: u32) -> RoundRecord {
@@ -142,7 +139,7 @@ fn a_run_of_a_hundred_rounds_can_be_read_back_from_its_files() {
     );
     assert_eq!(summary.weights_blake3, state().weights.blake3());
     let model = Weights::load(&folder.path().join(MODEL), &layout()).unwrap();
-    assert_eq!(model, state().weights);
+    assert_eq!(model, *state().weights);
     assert!(report.contains(&summary.weights_blake3));
     assert_eq!(report.matches("<tr").count(), 1 + 100);
 }

@@ -283,14 +283,14 @@ impl Driver {
                     let offer = Offer {
                         round,
                         task,
-                        report,
+                        report: report.clone(),
                         blob,
                     };
-                    let kept = self.offers.entry(client.clone()).or_insert(offer);
                     // A second offer does not replace the first of its round: the engine will turn it down. One that
                     // came between rounds, for the round that was over, must not stand in the way of the next.
-                    if (kept.round, kept.task) != (round, task) {
-                        *kept = offer;
+                    let known = self.offers.get(&client);
+                    if known.is_none_or(|known| (known.round, known.task) != (round, task)) {
+                        self.offers.insert(client.clone(), offer);
                     }
                     self.standing.answered(&client);
                 }
@@ -442,7 +442,7 @@ impl Driver {
     }
 
     fn receive(&mut self, client: ClientName, round: u32, task: Task, inspector: Arc<Inspector>) {
-        let (Some(session), Some(&offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
+        let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
                 client,
@@ -453,7 +453,7 @@ impl Driver {
         };
         let begun = self.partials.remove(&client);
         let begun = begun.filter(|partial| partial.reference() == offer.blob);
-        let partial = match begun.map_or_else(|| prepare(&offer, &inspector), Ok) {
+        let partial = match begun.map_or_else(|| prepare(offer, &inspector), Ok) {
             Ok(partial) => partial,
             Err(reason) => {
                 return self.events.push_back(Event::Received {
@@ -469,7 +469,7 @@ impl Driver {
         let reception = Reception {
             link: session.link.clone(),
             ended,
-            report: offer.report,
+            report: offer.report.clone(),
             inspector,
         };
         self.done.spawn(async move {

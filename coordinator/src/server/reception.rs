@@ -18,7 +18,7 @@ use tokio::{
 use crate::engine::{Inspector, Opened};
 
 /// An update that a client holds ready.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub(super) round: u32,
     pub(super) task: Task,

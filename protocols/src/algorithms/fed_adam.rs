@@ -4,12 +4,12 @@ use selvedge_models::OptimiserDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Broadcast,
-    aggregation::Aggregate,
-    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::Algorithm,
+    choice::Choice,
+    server::{Adam, ServerStep},
 };
 
-/// FedAvg whose averaged change is a gradient to Adam on the server. As in the paper, no bias correction.
+/// FedAvg whose averaged change is a gradient to Adam on the server: a name for `fedavg` with `[[server]] kind = "adam"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FedAdam {
@@ -25,44 +25,28 @@ pub struct FedAdam {
 
 impl Default for FedAdam {
     fn default() -> Self {
-        Self { server_learning_rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 0.001 }
+        let Adam { learning_rate, beta1, beta2, tau } = Adam::default();
+        Self { server_learning_rate: learning_rate, beta1, beta2, tau }
+    }
+}
+
+impl FedAdam {
+    fn step(&self) -> Adam {
+        let &Self { server_learning_rate: learning_rate, beta1, beta2, tau } = self;
+        Adam { learning_rate, beta1, beta2, tau }
     }
 }
 
 impl Algorithm for FedAdam {
-    fn client(
-        &self,
-        broadcast: &Broadcast,
-        _kept: &mut Vectors,
-        local: &mut dyn LocalSteps,
-    ) -> Result<Update, LocalError> {
-        Ok(local.train(&broadcast.weights, None)?.into())
+    fn is_plain(&self) -> bool {
+        true
     }
 
-    fn server(&self, state: &mut ServerState, aggregate: Aggregate, _: Federation) {
-        let &Self { server_learning_rate: eta, beta1, beta2, tau } = self;
-        let x = &mut state.weights.parameters;
-        // m₀ = 0 and v₀ = τ²
-        let mut m = state.vectors.remove("first_moment").unwrap_or_else(|| vec![0.0; x.len()]);
-        let mut v = state.vectors.remove("second_moment").unwrap_or_else(|| vec![tau * tau; x.len()]);
-        for (((x, mean), m), v) in x.iter_mut().zip(&aggregate.weights.parameters).zip(&mut m).zip(&mut v) {
-            let delta = mean - *x;
-            *m = beta1 * *m + (1.0 - beta1) * delta;
-            *v = beta2 * *v + (1.0 - beta2) * delta * delta;
-            *x += eta * *m / (v.sqrt() + tau);
-        }
-        state.vectors.insert("first_moment".into(), m);
-        state.vectors.insert("second_moment".into(), v);
-        // Buffers are statistics, not parameters: they are averaged and never seen by the optimiser.
-        state.weights.buffers = aggregate.weights.buffers;
+    fn server_steps(&self) -> Vec<Choice<dyn ServerStep>> {
+        vec![Choice::of(self.step())]
     }
 
     fn problem(&self, _: &OptimiserDescription) -> Option<(&'static str, String)> {
-        let positive = |value: f32| (!(value > 0.0 && value.is_finite())).then(|| format!("{value} is not above 0"));
-        let decay = |value: f32| (!(0.0..1.0).contains(&value)).then(|| format!("{value} is not in [0, 1)"));
-        None.or(positive(self.server_learning_rate).map(|problem| ("server_learning_rate", problem)))
-            .or(decay(self.beta1).map(|problem| ("beta1", problem)))
-            .or(decay(self.beta2).map(|problem| ("beta2", problem)))
-            .or(positive(self.tau).map(|problem| ("tau", problem)))
+        super::of_server(self.step().problem())
     }
 }

@@ -4,12 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Broadcast,
-    aggregation::Aggregate,
-    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    Broadcast, Context, Vectors,
+    algorithm::Algorithm,
+    local::{LocalError, LocalSteps, Update},
 };
 
-/// Federated averaging: `w ← Σ_k (n_k / n) w_k`. No settings of its own.
+/// Federated averaging: `w ← Σ_k (n_k / n) w_k`. No settings of its own: the mean is the rule of `[aggregation]`, and
+/// without a server step the model becomes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FedAvg {}
@@ -18,15 +19,15 @@ impl Algorithm for FedAvg {
     fn client(
         &self,
         broadcast: &Broadcast,
-        _kept: &mut Vectors,
+        _: &mut Vectors,
         local: &mut dyn LocalSteps,
+        _: &mut Context<'_>,
     ) -> Result<Update, LocalError> {
         // w_k ← w_k − η ∇ℓ(w_k; b), for each local batch b
         Ok(local.train(&broadcast.weights, None)?.into())
     }
 
-    fn server(&self, state: &mut ServerState, aggregate: Aggregate, _: Federation) {
-        // w ← Σ_k (n_k / n) w_k
-        state.weights = aggregate.weights;
+    fn is_plain(&self) -> bool {
+        true
     }
 }

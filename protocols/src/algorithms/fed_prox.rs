@@ -4,9 +4,9 @@ use selvedge_models::OptimiserDescription;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Broadcast,
-    aggregation::Aggregate,
-    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    Broadcast, Context, Vectors,
+    algorithm::Algorithm,
+    local::{LocalError, LocalSteps, Update},
 };
 
 /// Each client minimises `F_k(w) + (µ/2) ‖w − wᵗ‖²`; the server averages.
@@ -26,8 +26,9 @@ impl Algorithm for FedProx {
     fn client(
         &self,
         broadcast: &Broadcast,
-        _kept: &mut Vectors,
+        _: &mut Vectors,
         local: &mut dyn LocalSteps,
+        _: &mut Context<'_>,
     ) -> Result<Update, LocalError> {
         let global = &broadcast.weights;
         // ∇ ← ∇F_k(w) + µ (w − wᵗ)
@@ -41,10 +42,6 @@ impl Algorithm for FedProx {
             _ => local.train(global, Some(&mut proximal))?,
         }
         .into())
-    }
-
-    fn server(&self, state: &mut ServerState, aggregate: Aggregate, _: Federation) {
-        state.weights = aggregate.weights;
     }
 
     fn problem(&self, _: &OptimiserDescription) -> Option<(&'static str, String)> {

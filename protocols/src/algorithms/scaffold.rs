@@ -1,13 +1,17 @@
 //! SCAFFOLD. Karimireddy et al., *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*, ICML 2020,
 //! Algorithm 1 with option II.
 
-use selvedge_models::OptimiserDescription;
+use selvedge_models::{OptimiserDescription, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Broadcast,
+    Broadcast, Context, Shape, Vectors,
     aggregation::Aggregate,
-    algorithm::{Algorithm, Federation, LocalError, LocalSteps, ServerState, Update, Vectors},
+    algorithm::Algorithm,
+    choice::Choice,
+    local::{LocalError, LocalSteps, Update},
+    server::{ServerStep, Sgd},
+    vectors::Named,
 };
 
 /// Client drift corrected by control variates: `c` on the server, `c_i` kept by each client.
@@ -35,14 +39,15 @@ impl Algorithm for Scaffold {
     fn client(
         &self,
         broadcast: &Broadcast,
-        kept: &mut Vectors,
+        memory: &mut Vectors,
         local: &mut dyn LocalSteps,
+        _: &mut Context<'_>,
     ) -> Result<Update, LocalError> {
         let x = &broadcast.weights;
         let zero = vec![0.0; x.parameters.len()];
-        let known = broadcast.vectors.contains_key(CONTROL) || kept.contains_key(CONTROL);
-        let c = broadcast.vectors.get(CONTROL).unwrap_or(&zero);
-        let c_i = kept.get(CONTROL).unwrap_or(&zero);
+        let (c, c_i) = (broadcast.vectors.get(CONTROL), memory.get(CONTROL));
+        let known = c.is_some() || c_i.is_some();
+        let (c, c_i) = (c.unwrap_or(&zero), c_i.unwrap_or(&zero));
 
         // y ← y − η (g(y) − c_i + c)
         let mut correct = |_: &[f32], gradient: &mut [f32]| {
@@ -60,31 +65,33 @@ impl Algorithm for Scaffold {
             _ => drift.zip(c).map(|((x, y), c)| scale * (x - y) - c).collect(),
         };
         let c_i = c_i.iter().zip(&change).map(|(c_i, change)| c_i + change).collect();
-        kept.insert(CONTROL.into(), c_i);
-        Ok(Update { trained: y, vectors: Vectors::from([(CONTROL_CHANGE.into(), change)]) })
+        memory.insert(CONTROL, Shape::Parameters, c_i);
+        let mut update = Update::from(y);
+        update.vectors.insert(CONTROL_CHANGE, Shape::Parameters, change);
+        Ok(update)
     }
 
-    fn server(&self, state: &mut ServerState, aggregate: Aggregate, federation: Federation) {
-        // x ← x + η_g mean(y_i − x), written so that η_g = 1 is the mean itself
-        let eta = self.server_learning_rate;
-        for (x, mean) in state.weights.parameters.iter_mut().zip(&aggregate.weights.parameters) {
-            *x = (1.0 - eta) * *x + eta * mean;
-        }
-        state.weights.buffers = aggregate.weights.buffers;
+    fn server(&self, _: &Weights, aggregate: &mut Aggregate, memory: &mut Vectors, context: &mut Context<'_>) {
         // c ← c + |S|/N mean(Δc_i)
-        let share = aggregate.updates as f32 / federation.clients as f32;
+        let share = aggregate.updates as f32 / context.clients as f32;
         if let Some(change) = aggregate.vectors.get(CONTROL_CHANGE) {
-            let c = state.vectors.entry(CONTROL.into()).or_insert_with(|| vec![0.0; change.len()]);
+            let c = memory.entry(CONTROL, Shape::Parameters, || vec![0.0; change.len()]);
             c.iter_mut().zip(change).for_each(|(c, change)| *c += share * change);
         }
     }
 
-    fn broadcast_vectors(&self) -> &'static [&'static str] {
-        &[CONTROL]
+    fn server_steps(&self) -> Vec<Choice<dyn ServerStep>> {
+        // x ← x + η_g mean(y_i − x)
+        let learning_rate = self.server_learning_rate;
+        vec![Choice::of(Sgd { learning_rate, ..Sgd::default() })]
     }
 
-    fn update_vectors(&self) -> &'static [&'static str] {
-        &[CONTROL_CHANGE]
+    fn broadcast_vectors(&self) -> &'static [Named] {
+        &[(CONTROL, Shape::Parameters)]
+    }
+
+    fn update_vectors(&self) -> &'static [Named] {
+        &[(CONTROL_CHANGE, Shape::Parameters)]
     }
 
     fn keeps(&self) -> bool {

@@ -112,21 +112,7 @@ impl Description {
         if let Err(error) = self.partition.check() {
             require(false, "partition", error.to_string());
         }
-        if let Some((key, message)) = self.algorithm.problem(&training.optimiser) {
-            require(false, &format!("algorithm.{key}"), message);
-        }
-        for (at, filter) in self.filters.iter().enumerate() {
-            if let Some((key, message)) = filter.problem() {
-                require(false, &format!("filters[{at}].{key}"), message);
-            }
-            let last = at + 1 == self.filters.len();
-            let message = "nothing can follow a filter that encodes: put it last";
-            let key = format!("filters[{at}]");
-            require(last || filter.encoding().is_none(), &key, message.into());
-            let beside = self.algorithm.update_vectors().join(", ");
-            let message = format!("it bounds the model's change only, but this algorithm sends `{beside}` beside it");
-            require(beside.is_empty() || !filter.bounds(), &key, message);
-        }
+        problems.extend(self.problems_of_components());
         if let Some(sub_models) = &self.sub_models {
             problems.extend(sub_models.problems(self));
         }

@@ -3,12 +3,15 @@
 //! The same file serves a simulation and a federation over the network. Unknown keys are errors; each key below says
 //! its unit, default and range.
 
+mod aggregation;
 mod check;
+mod components;
 mod read;
 mod shares;
 mod split;
 mod sub_models;
 
+pub use aggregation::{Aggregation, Weighting};
 pub use check::Problem;
 pub use read::{DescriptionError, Override};
 pub use shares::Shares;
@@ -16,10 +19,10 @@ pub use split::{CutShare, Cuts, Labels, Split};
 pub use sub_models::{Averaging, BatchNormStatistics, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
-use selvedge_models::{Loss, ModelDescription, OptimiserDescription};
+use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription};
 use serde::{Deserialize, Serialize};
 
-use crate::{Seed, algorithms::AlgorithmDescription, filters::FilterDescription};
+use crate::{Choice, ClientName, Occasion, Seed, algorithm::Algorithm, filters::Filter, server::ServerStep};
 
 /// A commented description, as `selvedge init` writes it: it is also the built-in example.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -58,13 +61,16 @@ pub struct Description {
     pub cohort: Cohort,
     /// The algorithm. Default FedAvg.
     #[serde(default)]
-    pub algorithm: AlgorithmDescription,
-    /// How updates are combined.
+    pub algorithm: Choice<dyn Algorithm>,
+    /// How updates become one. Default their mean.
     #[serde(default)]
     pub aggregation: Aggregation,
+    /// What moves the model by what the updates came to, in order. Default nothing: the model becomes it.
+    #[serde(default)]
+    pub server: Vec<Choice<dyn ServerStep>>,
     /// What happens to an update on its way, in order. Default nothing.
     #[serde(default)]
-    pub filters: Vec<FilterDescription>,
+    pub filters: Vec<Choice<dyn Filter>>,
     /// When and by whom the model is evaluated.
     #[serde(default)]
     pub evaluation: EvaluationDescription,
@@ -129,35 +135,6 @@ impl Default for Cohort {
     }
 }
 
-/// `[aggregation]`: how updates are combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Aggregation {
-    /// What an update weighs in the mean. Default `examples`.
-    pub weighting: Weighting,
-}
-
-/// What an update weighs in the mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weighting {
-    /// As many as the client has examples.
-    #[default]
-    Examples,
-    /// All alike.
-    Uniform,
-}
-
-impl Weighting {
-    /// What the update of a client with so many examples weighs.
-    pub fn of(self, examples: u64) -> f64 {
-        match self {
-            Self::Examples => examples as f64,
-            Self::Uniform => 1.0,
-        }
-    }
-}
-
 /// `[evaluation]`: when and by whom the model is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -212,6 +189,21 @@ impl Default for Network {
 }
 
 impl Description {
+    /// What a component may know in a round, on a client's account or on that of the whole cohort; `layout` says where the
+    /// values of the model, or of the client's part of it, lie.
+    pub fn occasion<'a>(&'a self, round: u32, client: Option<&'a ClientName>, layout: &'a Layout) -> Occasion<'a> {
+        Occasion {
+            seed: self.seed,
+            round,
+            rounds: self.rounds,
+            clients: self.clients,
+            cohort: self.cohort_size(),
+            client,
+            layout,
+            optimiser: &self.training.optimiser,
+        }
+    }
+
     /// Clients selected for a round.
     pub fn cohort_size(&self) -> usize {
         self.cohort.size.unwrap_or(self.clients)

@@ -10,6 +10,10 @@ use std::{
 use toml::{Table, Value};
 
 use super::{Description, Problem};
+use crate::{
+    Registry,
+    choice::{INSIDE, misplaced_kind},
+};
 
 /// What is wrong with a description.
 #[derive(Debug, thiserror::Error)]
@@ -173,6 +177,19 @@ impl Description {
     /// # Errors
     /// When the text is no description; the error names the key.
     pub fn parse(text: &str, origin: &str, overrides: &[Override]) -> Result<Self, DescriptionError> {
+        Self::parse_with(&Registry::new(), text, origin, overrides)
+    }
+
+    /// [`parse`](Self::parse) of a description that may choose what is registered, too.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn parse_with(
+        registry: &Registry,
+        text: &str,
+        origin: &str,
+        overrides: &[Override],
+    ) -> Result<Self, DescriptionError> {
         let mut table: Table = text.parse().map_err(|error| DescriptionError::NotToml {
             origin: origin.into(),
             error: Box::new(error),
@@ -181,11 +198,12 @@ impl Description {
             change.apply(&mut table)?;
         }
         let description: Self = loop {
-            let error = match serde_path_to_error::deserialize(Value::Table(table.clone())) {
+            let read = || serde_path_to_error::deserialize(Value::Table(table.clone()));
+            let error = match registry.lend(read) {
                 Ok(description) => break description,
                 Err(error) => error,
             };
-            let (path, message) = (error.path().to_string(), error.into_inner().message().to_owned());
+            let (path, message) = inside(error.path().to_string(), error.into_inner().message());
             // Where another kind was set, the keys that only the old one knows go; those that were set stay, and are
             // errors.
             let unknown = message
@@ -224,6 +242,19 @@ impl Description {
     }
 }
 
+/// The path and the message of an error, which for one inside the settings of a choice holds the rest of the path.
+fn inside(path: String, message: &str) -> (String, String) {
+    let (mut path, mut message) = (path, message);
+    while let Some((rest, said)) = message.split_once(INSIDE) {
+        path = match path.as_str() {
+            "." => rest.into(),
+            path => format!("{path}.{rest}"),
+        };
+        message = said;
+    }
+    (path, message.into())
+}
+
 /// Removes a key from the table at a dotted path.
 fn remove(table: &mut Table, path: &str, key: &str) -> Option<Value> {
     let table = path
@@ -251,7 +282,7 @@ fn explained(message: &str) -> String {
         && let Some((kind, rest)) = rest.split_once('"')
         && rest.contains("internally tagged enum")
     {
-        return format!("where \"{kind}\" stands, a table with a kind is needed: write {{ kind = \"{kind}\" }}");
+        return misplaced_kind(kind);
     }
     let message = message
         .replace("unknown field", "unknown key")

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Problem, Shares};
 use crate::{
-    Description, Purpose,
+    Choice, Description, Purpose,
     plan::{Plan, Width},
-    plans::{Full, PlanDescription},
+    plans::Full,
 };
 
 /// `[sub_models]`: clients train parts of the model, as large as each can hold.
@@ -17,7 +17,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct SubModels {
     /// Which units of each width group a client trains.
-    pub plan: PlanDescription,
+    pub plan: Choice<dyn Plan>,
     /// How much of the model clients can train. Default, for a partitioned plan, one block; for the full plan, all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacities: Vec<Capacity>,
@@ -187,10 +187,21 @@ impl SubModels {
                 "only the loss `cross-entropy` has classes to leave out".into(),
             );
         }
-        if plan.ranks_units() && description.algorithm.keeps() {
-            let message = "clients of this algorithm keep state for each coordinate, and with the plan `magnitude` only \
-                           the server knows which coordinates they have";
+        let keeps = description.algorithm.keeps() || description.filters.iter().any(|filter| filter.keeps());
+        if plan.ranks_units() && keeps {
+            let message = "clients of this algorithm (or a filter of theirs) keep state for each coordinate, and with the \
+                           plan `magnitude` only the server knows which coordinates they have";
             refuse("plan", message.into());
+        }
+        let rule = description.rule();
+        let averages_whole = self.averaging == Averaging::Uniform || description.widths() == [Width::WHOLE];
+        if !rule.is_coordinate_wise() && !averages_whole {
+            let kind = rule.kind();
+            let message = format!(
+                "`{kind}` compares whole models, and here clients train different parts: leave out one \
+                                   of them"
+            );
+            refuse("plan", message);
         }
         if problems.is_empty()
             && !is_full

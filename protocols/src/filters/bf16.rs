@@ -1,13 +1,11 @@
 //! Half the bytes: an update's change in 16 bits.
 
 use half::bf16;
-use rand_chacha::ChaCha8Rng;
-use selvedge_models::Weights;
 use serde::{Deserialize, Serialize};
 
-use super::Filter;
+use super::{Filter, Reference};
 use crate::{
-    Rejection,
+    Context, Rejection, Vectors,
     sections::{Encoding, Values},
 };
 
@@ -18,29 +16,32 @@ use crate::{
 pub struct Bf16 {}
 
 impl Filter for Bf16 {
-    fn client(&self, values: Values, global: &Weights, _: &mut ChaCha8Rng) -> Values {
+    fn client(&self, values: Values, reference: Reference<'_>, _: &mut Vectors, _: &mut Context<'_>) -> Values {
         let Values::F32(weights) = values else {
             return values;
         };
-        let change = weights
-            .iter()
-            .zip(&global.parameters)
-            .map(|(w, global)| bf16::from_f32(w - global));
-        Values::Bf16(change.collect())
+        let change = weights.iter().zip(reference.values());
+        Values::Bf16(change.map(|(w, reference)| bf16::from_f32(w - reference)).collect())
     }
 
-    fn server(&self, values: Values, global: &Weights) -> Result<Values, Rejection> {
+    fn server(
+        &self,
+        values: Values,
+        reference: Reference<'_>,
+        _: f64,
+        _: &mut Context<'_>,
+    ) -> Result<Values, Rejection> {
         let Values::Bf16(change) = values else {
-            return Err(Rejection::WrongShape(format!(
-                "{:?} where Bf16 was assigned",
-                values.encoding()
-            )));
+            let is = values.encoding();
+            return Err(Rejection::WrongShape(format!("{is:?} where Bf16 was assigned")));
         };
-        let weights = change
-            .iter()
-            .zip(&global.parameters)
-            .map(|(change, global)| global + change.to_f32());
-        Ok(Values::F32(weights.collect()))
+        let weights = change.iter().zip(reference.values());
+        Ok(Values::F32(weights.map(|(change, reference)| reference + change.to_f32()).collect()))
+    }
+
+    fn lengthens(&self) -> f64 {
+        // Eight bits: each value is rounded by a 256th of itself at most.
+        1.0 / 256.0
     }
 
     fn encoding(&self) -> Option<Encoding> {
@@ -51,17 +52,17 @@ impl Filter for Bf16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Purpose, Seed};
+    use crate::filters::tests::{Bench, f32s};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn a_change_comes_back_to_within_a_256th(pairs in prop::collection::vec((-1f32..1.0, -1f32..1.0), 1..30)) {
             let (w, global): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-            let global = Weights { parameters: global, buffers: vec![] };
-            let sent = Bf16 {}.client(Values::F32(w.clone()), &global, &mut Seed(1).stream(Purpose::Filters));
-            let Values::F32(back) = Bf16 {}.server(sent, &global).unwrap() else { panic!() };
-            for ((back, w), global) in back.iter().zip(&w).zip(&global.parameters) {
+            let mut bench = Bench::default();
+            let sent = bench.client(&Bf16 {}, w.clone(), Reference::Model(&global));
+            let back = f32s(bench.server(&Bf16 {}, sent, Reference::Model(&global), 0.0).unwrap());
+            for ((back, w), global) in back.iter().zip(&w).zip(&global) {
                 prop_assert!((back - w).abs() <= (w - global).abs() / 256.0 + 1e-6, "{back} {w} {global}");
             }
         }

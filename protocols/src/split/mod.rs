@@ -18,6 +18,5 @@ pub use back::{Arrival, Back};
 pub use encoding::StepEncoding;
 pub use message::{Exchange, FromClient, FromServer};
 pub use method::SplitMethod;
-pub use methods::SplitMethodDescription;
 pub use pieces::{Cut, Pieces};
 pub use prediction::{Devices, StepTime};

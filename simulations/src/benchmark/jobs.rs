@@ -10,10 +10,10 @@ use candle_core::{Device, Tensor};
 use rand::Rng;
 use selvedge_coordinator::Progress;
 use selvedge_data::{Dataset, Inputs, Targets};
-use selvedge_models::{Mode, ModelError, Network, Preset, SubModel, Weights};
+use selvedge_models::{Layout, Mode, ModelError, Network, OptimiserDescription, Preset, SubModel, Weights};
 use selvedge_protocols::{
-    Dealt, Description, Trained, Update, Vectors,
-    aggregation::{Aggregator, WeightedMean},
+    Dealt, Description, Metrics, Occasion, Seed, Trained, Update,
+    aggregation::{AGGREGATION, AggregationRule, Contribution, Mean},
 };
 
 use super::{
@@ -136,30 +136,58 @@ impl Job {
     }
 }
 
+/// A round of a run that has no other.
+fn occasion<'a>(layout: &'a Layout, optimiser: &'a OptimiserDescription) -> Occasion<'a> {
+    Occasion {
+        seed: Seed(1),
+        round: 1,
+        rounds: 1,
+        clients: 1,
+        cohort: 1,
+        client: None,
+        layout,
+        optimiser,
+    }
+}
+
 /// Takes ten updates of the McMahan CNN into their mean, and how many bytes these are.
 pub(super) fn aggregation() -> Result<(u64, impl FnMut() -> Duration), BenchmarkError> {
     const UPDATES: usize = 10;
     let model = Preset::McmahanCnn.describe(&[1, 28, 28], 10);
     let weights = Weights::initial(&model, &mut random(6))?;
     let bytes = (UPDATES * weights.parameters.len() * size_of::<f32>()) as u64;
-    let (whole, global) = (SubModel::whole(&model.layout()?), weights.clone());
-    let update = move || Update {
-        trained: Trained {
+    let layout = model.layout()?;
+    let (whole, global) = (SubModel::whole(&layout), weights.clone());
+    let optimiser = OptimiserDescription::Sgd {
+        learning_rate: 0.1,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        nesterov: false,
+    };
+    let update = move || {
+        Update::from(Trained {
             weights: weights.clone(),
             examples: SHARE as u64,
             steps: 1,
             loss: None,
-        },
-        vectors: Vectors::new(),
+        })
     };
     let aggregate = move || {
         let updates: Vec<Update> = (0..UPDATES).map(|_| update()).collect();
         let begun = Instant::now();
-        let mut mean = Box::new(WeightedMean::default());
+        let mut mean = Mean {}.begin();
         for update in updates {
-            mean.fold(update, &whole, SHARE as f64);
+            mean.fold(Contribution {
+                client: None,
+                version: 1,
+                part: &whole,
+                weight: SHARE as f64,
+                update,
+            });
         }
-        std::hint::black_box(mean.finish(&global));
+        let mut metrics = Metrics::default();
+        let context = &mut occasion(&layout, &optimiser).context(AGGREGATION, &mut metrics);
+        let _ = std::hint::black_box(mean.finish(&global, context));
         begun.elapsed()
     };
     Ok((bytes, aggregate))

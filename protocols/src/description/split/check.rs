@@ -5,7 +5,7 @@ use selvedge_models::{LayerDescription, ModelDescription};
 use super::{Cuts, Labels, Split};
 use crate::{
     Width,
-    algorithms::AlgorithmDescription,
+    aggregation::Mean,
     description::{
         Averaging, Description, Problem,
         check::{LONGEST, SHORTEST},
@@ -138,23 +138,34 @@ impl Split {
     /// What cannot be had in the rest of the run.
     fn check_run(&self, description: &Description, refuse: &mut dyn FnMut(&str, String)) {
         let method = &*self.method;
-        let algorithm = &description.algorithm;
-        if !matches!(
-            algorithm,
-            AlgorithmDescription::FedAvg(_) | AlgorithmDescription::FedAdam(_)
-        ) {
-            let message = "with [split] it can be `fedavg` or `fedadam`: others change what clients do in their steps";
+        if !description.algorithm.is_plain() {
+            let message = "with [split] it can be `fedavg`, or what differs from it on the server only (`fedadam`, …): \
+                           others change what clients do in their steps";
             refuse("algorithm.kind", message.into());
+        }
+        let rule = description.rule();
+        if !rule.is_coordinate_wise() && !method.has_a_back_for_each() {
+            let kind = rule.kind();
+            let message = format!(
+                "`{kind}` compares whole models, and here fronts and backs are averaged apart: take the \
+                                   method `splitfed-v1`"
+            );
+            refuse("aggregation.kind", message);
         }
         if (method.keeps_fronts() || method.takes_turns()) && !description.filters.is_empty() {
             let message =
                 "with this method fronts stay with the clients or are handed on: there are no updates to filter";
             refuse("filters", message.into());
         }
-        if method.keeps_fronts() && description.aggregation != Default::default() {
-            let message = "with this method fronts are never averaged, and there is one back: there is nothing to weight, \
-                           leave it out";
-            refuse("aggregation.weighting", message.into());
+        if method.keeps_fronts() {
+            let message = "with this method fronts are never averaged, and there is one back: there is nothing to weight or \
+                           to compare, leave it out";
+            if description.aggregation.weighting.is_some() {
+                refuse("aggregation.weighting", message.into());
+            }
+            if !rule.is::<Mean>() {
+                refuse("aggregation.kind", message.into());
+            }
         }
         if method.keeps_fronts() && description.evaluation.training_examples > 0 {
             let message = "with this method there is no one model to evaluate on them: leave it out";

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Description, Shares};
 use crate::{
-    Purpose,
-    split::{Alignment, Cut, Devices, Pieces, SplitMethodDescription, StepEncoding, StepTime, batches::BatchSizes},
+    Choice, Purpose,
+    split::{Alignment, Cut, Devices, Pieces, SplitMethod, StepEncoding, StepTime, batches::BatchSizes},
 };
 
 /// `[split]`: clients train the front of the model, the coordinator the back.
@@ -18,7 +18,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct Split {
     /// Who trains at a time, with which back, and what becomes of the fronts.
-    pub method: SplitMethodDescription,
+    pub method: Choice<dyn SplitMethod>,
     /// After how many layers the model is cut: for all clients one number, or a list with the shares of the clients,
     /// `[{ after = 3, share = 0.5 }, { share = 0.5 }]`. Those without `after` train the whole model.
     pub cut: Cuts,
