@@ -11,6 +11,7 @@ mod patience;
 mod run;
 mod session;
 mod stepping;
+mod training_thread;
 mod work;
 
 pub use moment::Moment;

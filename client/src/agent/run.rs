@@ -8,7 +8,7 @@ use selvedge_protocols::{
     sections::{Encoding, SectionHeader, packed_bytes, unpack},
 };
 
-use super::{assignment::Assignment, outcome::Outcome};
+use super::{assignment::Assignment, outcome::Outcome, training_thread::TrainingThread};
 use crate::{Front, Trainer, holding::Holding};
 
 /// What stays the same from round to round.
@@ -19,6 +19,7 @@ pub(super) struct Run {
     pub(super) holding: Holding,
     /// True once nobody waits for what is being trained.
     pub(super) abandon: Arc<AtomicBool>,
+    pub(super) thread: TrainingThread,
 }
 
 impl Run {

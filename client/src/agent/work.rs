@@ -8,15 +8,15 @@ use selvedge_protocols::{
     split::Pieces,
     wire::{BlobStore, Held, Limits, Link, pull},
 };
-use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::{
     Agent, AgentError, Moment,
     duty::Duty,
     event::{Action, Event},
-    outcome::Outcome,
     run::Run,
     stepping::{Stepped, step},
+    training_thread::TrainingThread,
 };
 use crate::{Front, kept::Kept};
 
@@ -62,6 +62,7 @@ impl Work {
             parts,
             holding,
             abandon: Arc::default(),
+            thread: TrainingThread::default(),
         };
         Ok(Self {
             id,
@@ -155,9 +156,12 @@ impl Work {
                     broadcast,
                 } => {
                     let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
-                    let task = self.tasks.spawn_blocking(move || Event::Worked {
-                        number,
-                        result: run.work(&assignment, &broadcast, kept),
+                    let task = self.tasks.spawn(async move {
+                        let thread = run.thread.clone();
+                        match thread.run(move || run.work(&assignment, &broadcast, kept)).await {
+                            Ok(result) => Event::Worked { number, result },
+                            Err(_) => Event::Panicked { number },
+                        }
                     });
                     self.working = Some((number, task));
                 }
@@ -167,10 +171,10 @@ impl Work {
                     broadcast,
                 } => {
                     let (run, kept) = (self.run.clone(), self.kept.vectors().clone());
-                    let front = spawn_blocking(move || run.front(&assignment, &broadcast, &kept));
                     self.step(number, async move {
-                        let front = front.await.unwrap_or_else(|error| Err(error.to_string()));
-                        front.map(Box::new)
+                        let thread = run.thread.clone();
+                        let front = thread.run(move || run.front(&assignment, &broadcast, &kept)).await;
+                        front.unwrap_or_else(|error| Err(error.to_string())).map(Box::new)
                     });
                 }
                 Action::ResumeSteps { number, front } => self.step(number, async { Ok(front) }),
@@ -209,17 +213,12 @@ impl Work {
         let task = self.tasks.spawn(async move {
             let stepped = match front.await {
                 Ok(front) => step(run, link, front).await,
-                Err(reason) => Stepped::Failed(reason),
+                Err(reason) => Stepped::Ended(Err(reason)),
             };
-            let result = match stepped {
-                Stepped::Finished(front) => match front.finish() {
-                    Ok((sealed, kept)) => Ok(Outcome::trained(&sealed, Some(kept))),
-                    Err(error) => Err(error.to_string()),
-                },
-                Stepped::Failed(reason) => Err(reason),
-                Stepped::Broken(front, error) => return Event::Broken { number, front, error },
-            };
-            Event::Worked { number, result }
+            match stepped {
+                Stepped::Ended(result) => Event::Worked { number, result },
+                Stepped::Broken(front, error) => Event::Broken { number, front, error },
+            }
         });
         self.working = Some((number, task));
     }
