@@ -98,9 +98,7 @@ impl Duty {
             Event::Rejected { round, reason } => self.rejected(round, reason, &mut actions),
             Event::Finished => self.finished(&mut actions),
         };
-        if !matches!(answer, Some(Action::HangUp(_))) {
-            self.begin(&mut actions);
-        }
+        self.begin(&mut actions);
         if let Some(Action::Say(ToCoordinator::Failed { round, reason, .. })) = &answer {
             let (round, reason) = (*round, reason.clone());
             actions.push(Action::Tell(Moment::Failed { round, reason }));

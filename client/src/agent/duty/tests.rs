@@ -163,7 +163,7 @@ impl Hands {
         let Pull { number, partial, .. } = self.pulls.remove(at);
         let (peer, blob) = ("coordinator".to_owned(), partial.reference());
         let result = match how {
-            Pulled::Whole => Ok(Bytes::from_static(b"broadcast")),
+            Pulled::Whole => Ok(Bytes::copy_from_slice(&blob.hash)),
             Pulled::Broken => Err(lost()),
             Pulled::NotHeld => Err(WireError::BlobNotHeld { peer, blob }),
             Pulled::Damaged => Err(WireError::BlobTooLong { peer, blob }),
@@ -257,13 +257,24 @@ impl Hands {
                 self.pulls[live.expect("nothing is pulled")].is_stopped = true;
                 "stop pulling".into()
             }
-            Action::Work { number, assignment, .. } => {
+            Action::Work {
+                number,
+                assignment,
+                broadcast,
+            } => {
                 assert!(!assignment.is_of_steps());
+                assert_eq!(broadcast, assignment.blob.hash[..], "another was broadcast");
                 self.begin(number, assignment.round, assignment.task, false);
                 format!("work {} {:?}", assignment.round, assignment.task)
             }
-            Action::BeginSteps { number, assignment, .. } => {
+            Action::BeginSteps {
+                number,
+                assignment,
+                broadcast,
+            } => {
                 assert!(assignment.is_of_steps());
+                let is_its = broadcast == assignment.blob.hash[..] || broadcast.is_empty() && self.front_is_kept;
+                assert!(is_its, "another was broadcast");
                 self.begin(number, assignment.round, assignment.task, true);
                 format!("begin steps {}", assignment.round)
             }

@@ -15,8 +15,8 @@ enum Turn {
     EndWork(Index, Worked),
     Accept(u32),
     Reject(u32, Rejection),
-    /// The client has a front of its own, or has lost it.
-    KeepFront(bool),
+    /// From now on the client has a front of its own.
+    KeepFront,
 }
 
 const PULLED: [Pulled; 4] = [Pulled::Whole, Pulled::Broken, Pulled::NotHeld, Pulled::Damaged];
@@ -32,7 +32,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         4 => (any::<Index>(), prop::sample::select(&WORKED[..])).prop_map(|(at, how)| Turn::EndWork(at, how)),
         1 => round.clone().prop_map(Turn::Accept),
         1 => (round, prop::sample::select(reasons)).prop_map(|(round, reason)| Turn::Reject(round, reason)),
-        1 => any::<bool>().prop_map(Turn::KeepFront),
+        1 => Just(Turn::KeepFront),
     ]
 }
 
@@ -46,8 +46,8 @@ impl Hands {
             Turn::EndPull(..) | Turn::EndWork(..) => Vec::new(),
             Turn::Accept(round) => self.accepted(round),
             Turn::Reject(round, reason) => self.rejected(round, reason),
-            Turn::KeepFront(front_is_kept) => {
-                self.front_is_kept = front_is_kept;
+            Turn::KeepFront => {
+                self.front_is_kept = true;
                 Vec::new()
             }
         }

@@ -246,3 +246,13 @@ fn rejected_the_update_is_let_go_and_nothing_of_it_is_kept() {
     assert_eq!(hands.rejected(2, Rejection::NoExamples).len(), 1);
     assert_eq!(hands.held, Some((1, Task::Train)));
 }
+
+#[test]
+fn what_was_trained_is_held_when_the_coordinator_has_gone_on_from_the_next_task_too() {
+    let mut hands = working(Hands::connected());
+    hands.ask(2, Task::Train);
+    hands.pulled(Pulled::NotHeld);
+    hands.worked(Worked::Done);
+    assert_eq!(hands.held, Some((1, Task::Train)));
+    assert_eq!(hands.ask(1, Task::Train), ["offer 1 Train"]);
+}
