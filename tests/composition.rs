@@ -74,7 +74,11 @@ fn a_name_for_a_combination_is_that_combination_bit_for_bit() {
     ];
     for (name, combination) in names {
         let unequal = "partition={ kind = 'dirichlet', alpha = 0.3 }";
-        assert_eq!(simulate(&[unequal, name]).0, simulate(&[unequal, combination]).0, "{name}");
+        assert_eq!(
+            simulate(&[unequal, name]).0,
+            simulate(&[unequal, combination]).0,
+            "{name}"
+        );
     }
 }
 
@@ -91,7 +95,11 @@ fn server_steps_are_applied_in_order() {
 #[test]
 fn algorithms_rules_and_steps_are_combined_freely() {
     for algorithm in ["fedprox", "scaffold", "ditto", "fedavg"] {
-        for rule in ["{ kind = 'krum', byzantine = 1 }", "{ kind = 'median' }", "{ kind = 'nova' }"] {
+        for rule in [
+            "{ kind = 'krum', byzantine = 1 }",
+            "{ kind = 'median' }",
+            "{ kind = 'nova' }",
+        ] {
             let algorithm = format!("algorithm.kind={algorithm}");
             let (aggregation, server) = (format!("aggregation={rule}"), "server=[{ kind = 'yogi' }]");
             let (state, records) = simulate(&[&algorithm, &aggregation, server]);
@@ -105,7 +113,10 @@ fn algorithms_rules_and_steps_are_combined_freely() {
 fn krum_says_in_the_records_whom_it_chose() {
     let (_, records) = simulate(&["aggregation={ kind = 'krum', byzantine = 1, chosen = 2 }"]);
     for record in records {
-        let chosen = record.client_metrics.values().filter(|metrics| metrics["aggregation.chosen"] == 1.0);
+        let chosen = record
+            .client_metrics
+            .values()
+            .filter(|metrics| metrics["aggregation.chosen"] == 1.0);
         assert_eq!(chosen.count(), 2, "{record:?}");
     }
 }
@@ -120,7 +131,11 @@ fn scaffold_with_bf16_sends_half_of_what_it_sends_without() {
 
 #[test]
 fn personal_layers_cost_no_bytes_and_clients_are_better_off_with_their_own() {
-    let skewed = ["partition={ kind = 'shards', per_client = 1 }", "evaluation.by_clients=true", "evaluation.holdout=0.3"];
+    let skewed = [
+        "partition={ kind = 'shards', per_client = 1 }",
+        "evaluation.by_clients=true",
+        "evaluation.holdout=0.3",
+    ];
     let skewed = &skewed[..];
     let (shared, common) = simulate(&[skewed, &["rounds=8"]].concat());
     let fed_per = ["algorithm={ kind = 'fedper', personal = ['2'] }", "rounds=8"];
@@ -134,14 +149,24 @@ fn personal_layers_cost_no_bytes_and_clients_are_better_off_with_their_own() {
     assert!(last(&personal) > last(&common), "{} {}", last(&personal), last(&common));
     // The coordinator's own layer is as it was drawn.
     let places = own.weights.parameters.len() - LAST_LAYER as usize..;
-    assert_ne!(own.weights.parameters[..places.start], shared.weights.parameters[..places.start]);
+    assert_ne!(
+        own.weights.parameters[..places.start],
+        shared.weights.parameters[..places.start]
+    );
     let (untrained, _) = simulate(&["rounds=1", "training.optimiser.learning_rate=1e-30"]);
-    assert_eq!(own.weights.parameters[places.clone()], untrained.weights.parameters[places]);
+    assert_eq!(
+        own.weights.parameters[places.clone()],
+        untrained.weights.parameters[places]
+    );
 }
 
 #[test]
 fn ditto_moves_the_global_model_as_fedavg_does_and_clients_evaluate_their_own() {
-    let skewed = ["partition={ kind = 'shards', per_client = 1 }", "evaluation.by_clients=true", "evaluation.holdout=0.3"];
+    let skewed = [
+        "partition={ kind = 'shards', per_client = 1 }",
+        "evaluation.by_clients=true",
+        "evaluation.holdout=0.3",
+    ];
     let (avg, common) = simulate(&skewed);
     let (ditto, own) = simulate(&[&skewed[..], &["algorithm.kind=ditto"]].concat());
     assert_eq!(ditto.weights, avg.weights);
@@ -162,19 +187,52 @@ fn top_k_sends_a_share_of_the_bytes_and_of_all_of_them_nothing_is_lost() {
 #[test]
 fn what_does_not_go_together_is_refused_with_what_to_do() {
     let refused: BTreeMap<&[&str], &str> = BTreeMap::from([
-        (&["algorithm.kind=median", "aggregation.kind=nova"][..], "is a name for `median`"),
-        (&["aggregation.kind=median", "aggregation.weighting=examples"], "all updates count alike"),
-        (&["algorithm.kind=median", "aggregation.weighting=examples"], "all updates count alike"),
-        (&["aggregation={ kind = 'krum', byzantine = 2 }"], "a round needs 7, and has 6"),
-        (&["aggregation={ kind = 'krum', byzantine = 1, chosen = 6 }"], "6 is not from 1 to 5"),
-        (&["aggregation={ kind = 'krum' }"], "aggregation: missing key `byzantine`"),
+        (
+            &["algorithm.kind=median", "aggregation.kind=nova"][..],
+            "is a name for `median`",
+        ),
+        (
+            &["aggregation.kind=median", "aggregation.weighting=examples"],
+            "all updates count alike",
+        ),
+        (
+            &["algorithm.kind=median", "aggregation.weighting=examples"],
+            "all updates count alike",
+        ),
+        (
+            &["aggregation={ kind = 'krum', byzantine = 2 }"],
+            "a round needs 7, and has 6",
+        ),
+        (
+            &["aggregation={ kind = 'krum', byzantine = 1, chosen = 6 }"],
+            "6 is not from 1 to 5",
+        ),
+        (
+            &["aggregation={ kind = 'krum' }"],
+            "aggregation: missing key `byzantine`",
+        ),
         (&["aggregation={ kind = 'kram' }"], "did you mean `krum`"),
-        (&["server=[{ kind = 'sgd', momentum = 1.0 }]"], "server[0].momentum: 1 is not in [0, 1)"),
+        (
+            &["server=[{ kind = 'sgd', momentum = 1.0 }]"],
+            "server[0].momentum: 1 is not in [0, 1)",
+        ),
         (&["server=[{ kind = 'adam', beta = 1.0 }]"], "did you mean `beta1`"),
-        (&["filters=[{ kind = 'clip', norm = 1.0 }, { kind = 'top-k', share = 0.1 }]"], "can send any"),
-        (&["filters=[{ kind = 'top-k', share = 0.1 }, { kind = 'bf16' }]"], "nothing can follow"),
-        (&["algorithm={ kind = 'fedper', personal = ['1'] }"], "no layer \"1\" with parameters"),
-        (&["algorithm={ kind = 'fedper', personal = ['0', '2'] }"], "nothing is left"),
+        (
+            &["filters=[{ kind = 'clip', norm = 1.0 }, { kind = 'top-k', share = 0.1 }]"],
+            "can send any",
+        ),
+        (
+            &["filters=[{ kind = 'top-k', share = 0.1 }, { kind = 'bf16' }]"],
+            "nothing can follow",
+        ),
+        (
+            &["algorithm={ kind = 'fedper', personal = ['1'] }"],
+            "no layer \"1\" with parameters",
+        ),
+        (
+            &["algorithm={ kind = 'fedper', personal = ['0', '2'] }"],
+            "nothing is left",
+        ),
     ]);
     for (set, message) in refused {
         let said = problems(set);

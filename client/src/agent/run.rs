@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use bytes::Bytes;
 use selvedge_models::Weights;
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Memory, Part, Parts,
-    message::{Evaluation, Task},
-    sections::{Section, SectionHeader, pack, unpack},
-    update::{SealedUpdate, TrainingReport},
+    message::Task,
+    sections::{Encoding, Section, SectionHeader, packed_bytes, unpack},
 };
 
-use super::work::Assignment;
+use super::{assignment::Assignment, outcome::Outcome, training_thread::TrainingThread};
 use crate::{Front, Trainer, holding::Holding};
 
 /// What stays the same from round to round.
@@ -22,21 +20,28 @@ pub(super) struct Run {
     pub(super) holding: Holding,
     /// True once nobody waits for what is being trained.
     pub(super) abandon: Arc<AtomicBool>,
-}
-
-/// What training, calibration or evaluation gave.
-pub(super) enum Outcome {
-    Trained {
-        report: TrainingReport,
-        sections: Vec<SectionHeader>,
-        packed: Bytes,
-        /// What the algorithm is to keep, of training.
-        kept: Option<Memory>,
-    },
-    Evaluated(Evaluation),
+    pub(super) thread: TrainingThread,
 }
 
 impl Run {
+    /// The most bytes that a broadcast of this run may have.
+    pub(super) fn largest_broadcast(&self) -> u64 {
+        let layout = self.parts.layout();
+        let vectors = self.description.algorithm.broadcast_vectors().iter();
+        let whole = &self.parts.whole().coordinates;
+        let header = |name: &str, values: usize| SectionHeader {
+            name: name.into(),
+            encoding: Encoding::F32,
+            values: values as u64,
+        };
+        let mut headers = vec![
+            header("parameters", layout.parameter_count()),
+            header("buffers", layout.buffer_count()),
+        ];
+        headers.extend(vectors.map(|(name, shape)| header(name, shape.length(whole))));
+        packed_bytes(&headers).unwrap_or(0)
+    }
+
     /// The front for a round, from what was broadcast; where the client goes on with its own, from nothing.
     pub(super) fn front(&self, assignment: &Assignment, bytes: &[u8], kept: &Memory) -> Result<Front, String> {
         let description = &self.description;
@@ -83,16 +88,5 @@ impl Run {
             .train(description, &part, &self.client, round, &broadcast, share, &mut kept)
             .map_err(said)?;
         Ok(Outcome::trained(&sealed, Some(kept)))
-    }
-}
-
-impl Outcome {
-    pub(super) fn trained(sealed: &SealedUpdate, kept: Option<Memory>) -> Self {
-        Self::Trained {
-            report: sealed.report.clone(),
-            sections: sealed.sections.iter().map(Section::header).collect(),
-            packed: pack(&sealed.sections).into(),
-            kept,
-        }
     }
 }

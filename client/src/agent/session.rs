@@ -12,7 +12,7 @@ use selvedge_protocols::{
 };
 use tokio::{select, time::timeout};
 
-use super::{Agent, AgentError, Moment, patience::Patience, work::Work};
+use super::{Agent, AgentError, Moment, assignment::Assignment, event::Event, patience::Patience, work::Work};
 
 const SOFTWARE: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
 /// How long the coordinator may take to let this client join. Its own limits are known only afterwards.
@@ -73,7 +73,7 @@ impl Session<'_> {
         let begun = match begun {
             Some(begun) => begun,
             None => {
-                match Work::begin(self.agent, self.client, run, &description) {
+                match Work::begin(self.agent, self.client, self.link, run, &description) {
                     Ok(begun) => begun,
                     Err(error) => {
                         // It cannot take part, so nobody need wait for it.
@@ -84,7 +84,8 @@ impl Session<'_> {
             }
         };
         let work = work.insert(begun);
-        (self.observe)(work.resume());
+        (self.observe)(work.attach(self.link));
+        work.hear(Event::Connected, self.observe)?;
         let parted = self.converse(control, work, stop).await;
         self.patience.renew();
         parted
@@ -100,40 +101,31 @@ impl Session<'_> {
         let store = work.store();
         let mut serving = pin!(serve_streams(self.link, &store, None));
         loop {
-            let answer = select! {
+            let event = select! {
                 // What is done already comes before what is new.
                 biased;
                 () = stop.as_mut() => {
                     leave(self.link, &mut writer).await?;
                     return Ok(Parted::Stopped);
                 }
-                done = work.done() => work.finished(done, self.observe)?,
+                done = work.done() => done,
                 message = reader.read() => match message? {
                     ToClient::Finished { reason } => return Ok(Parted::Finished(reason)),
                     ToClient::TurnedAway { reason } => {
                         return Err(AgentError::TurnedAway(reason));
                     }
-                    ToClient::Task { round, task, card, sections, blob } => {
-                        work.asked(round, task, card, sections, blob, self.link, self.observe)
-                    }
-                    ToClient::Accepted { round } => {
-                        work.accepted(round, self.observe)?;
-                        None
-                    }
-                    ToClient::Rejected { round, reason } => {
-                        work.rejected(round, reason, self.observe);
-                        None
-                    }
+                    ToClient::Task { round, task, card, sections, blob } => Event::Asked {
+                        assignment: Assignment { round, task, card, sections, blob },
+                        front_is_kept: work.front_is_kept(),
+                    },
+                    ToClient::Accepted { round } => Event::Accepted { round },
+                    ToClient::Rejected { round, reason } => Event::Rejected { round, reason },
                     welcome @ ToClient::Welcome { .. } => return Err(out_of_place(&welcome)),
                 },
                 error = &mut serving => return Err(error.into()),
             };
-            if let Some(ToCoordinator::Failed { round, reason, .. }) = &answer {
-                let (round, reason) = (*round, reason.clone());
-                (self.observe)(Moment::Failed { round, reason });
-            }
-            if let Some(answer) = answer {
-                writer.write(&answer).await?;
+            if let Some(message) = work.hear(event, self.observe)? {
+                writer.write(&message).await?;
             }
         }
     }

@@ -9,19 +9,16 @@ use selvedge_protocols::{
     split::FromServer,
     wire::{Link, Steps, WireError, open_steps},
 };
-use tokio::task::spawn_blocking;
 
-use super::run::Run;
+use super::{outcome::Outcome, run::Run};
 use crate::{Front, Said};
 
 /// How the steps of a round ended.
 pub(super) enum Stepped {
-    /// All were made.
-    Finished(Box<Front>),
+    /// All were made; or the model cannot be run, and why, for a person.
+    Ended(Result<Outcome, String>),
     /// The connection was lost: they can go on with the next one.
     Broken(Box<Front>, WireError),
-    /// The model cannot be run; why, for a person.
-    Failed(String),
 }
 
 /// Makes the steps of a round on a stream of their own.
@@ -40,21 +37,25 @@ pub(super) async fn step(run: Arc<Run>, link: Link, mut front: Box<Front>) -> St
                 }
             }
             Said::Nothing => {}
-            Said::Finished => return Stepped::Finished(front),
+            Said::Finished => {
+                let finished = front.finish();
+                let outcome = finished.map(|(sealed, kept)| Outcome::trained(&sealed, Some(kept)));
+                return Stepped::Ended(outcome.map_err(|error| error.to_string()));
+            }
         }
         let (message, payload) = match reader.read(|_: &FromServer| limit).await {
             Ok(step) => step,
             Err(error) => return Stepped::Broken(front, error),
         };
-        let run = run.clone();
-        let heard = spawn_blocking(move || {
-            let said = front.hear(run.holding.share(), message, &payload)?;
+        let stepping = run.clone();
+        let heard = run.thread.run(move || {
+            let said = front.hear(stepping.holding.share(), message, &payload)?;
             Ok::<_, LocalError>((front, said))
         });
         (front, said) = match heard.await {
             Ok(Ok(heard)) => heard,
-            Ok(Err(error)) => return Stepped::Failed(error.to_string()),
-            Err(error) => return Stepped::Failed(format!("training ended unexpectedly: {error}")),
+            Ok(Err(error)) => return Stepped::Ended(Err(error.to_string())),
+            Err(error) => return Stepped::Ended(Err(format!("training ended unexpectedly: {error}"))),
         };
     }
 }
