@@ -13,7 +13,7 @@ use clap::Args;
 use selvedge_data::{DataError, Source};
 use selvedge_models::{ModelError, training_speed};
 use selvedge_protocols::{
-    Description,
+    Description, Registry,
     description::DescriptionError,
     wire::{Credentials, WireError},
 };
@@ -155,6 +155,7 @@ impl ClientCommand {
             coordinator: self.coordinator,
             credentials,
             supply: self.examples.load()?,
+            registry: Registry::new(),
             memory: self.memory.map(|megabytes| (megabytes * 1e6) as u64),
             speed,
             state: Some(self.state),

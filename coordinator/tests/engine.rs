@@ -53,7 +53,8 @@ fn description(set: &[&str]) -> Arc<Description> {
 fn report(examples: u64) -> TrainingReport {
     TrainingReport {
         examples,
-        steps: examples,
+        // One pass, ten examples a step.
+        steps: examples.div_ceil(10),
         loss: (examples > 0).then_some(0.5),
         ..TrainingReport::default()
     }
@@ -507,6 +508,33 @@ fn bad_updates_are_rejected_and_counted_by_reason() {
             "impossible-report",
             SealedUpdate {
                 report: report(1 << 40),
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "impossible-report",
+            SealedUpdate {
+                report: TrainingReport { steps: 2, ..report(1) },
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "impossible-report",
+            SealedUpdate {
+                report: TrainingReport {
+                    metrics: (0..65).map(|at| (at.to_string(), 1.0)).collect(),
+                    ..report(1)
+                },
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "not-finite",
+            SealedUpdate {
+                report: TrainingReport {
+                    metrics: [("algorithm.loss".to_string(), f64::NAN)].into(),
+                    ..report(1)
+                },
                 ..update(4.0, 1)
             },
         ),

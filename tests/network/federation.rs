@@ -12,7 +12,7 @@ use selvedge_client::{Agent, AgentError, Ending, Moment, Supply};
 use selvedge_coordinator::{Outcome, Progress, RoundRecord, Server, server::run_id};
 use selvedge_data::Split;
 use selvedge_protocols::{
-    ClientName, Description, ServerState,
+    ClientName, Description, Registry, ServerState,
     wire::{
         Credentials, Existing, Limits, Listener, Validity,
         certificates::{COORDINATOR, issue, new_authority},
@@ -158,6 +158,7 @@ impl Federation {
             coordinator: address.into(),
             credentials: self.credentials(ClientName::numbered(number).as_str()),
             supply: Supply::Dealt(Arc::new(self.split.train.clone())),
+            registry: Registry::new(),
             memory: None,
             speed: None,
             state: None,

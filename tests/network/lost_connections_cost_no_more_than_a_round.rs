@@ -92,9 +92,19 @@ async fn a_client_killed_in_a_round_costs_its_update_and_can_come_back() {
 
 /// Without what SCAFFOLD keeps on the client, the model would be another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_killed_and_started_anew_goes_on_with_what_it_kept() {
+async fn a_client_killed_and_started_anew_goes_on_with_what_its_algorithm_kept() {
+    a_client_killed_and_started_anew_goes_on_with_what_it_kept("algorithm.kind=scaffold").await;
+}
+
+/// Without what was left unsent, it would be another too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_killed_and_started_anew_goes_on_with_what_its_filter_kept() {
+    a_client_killed_and_started_anew_goes_on_with_what_it_kept("filters=[{ kind = 'top-k', share = 0.3 }]").await;
+}
+
+async fn a_client_killed_and_started_anew_goes_on_with_what_it_kept(set: &str) {
     let long = steps(steps_for(Duration::from_millis(300)));
-    let federation = Federation::new(&["rounds=5", "algorithm.kind=scaffold", &long]);
+    let federation = Federation::new(&["rounds=5", set, &long]);
     let (listener, address) = federation.listen();
     let agents = federation.agents(&address, 0..2);
     let mut victim = Process::client(&federation, &address, 2);

@@ -29,7 +29,14 @@ async fn the_same(set: &[&str]) {
     assert_eq!(timeless(&served.records), timeless(&simulated.records));
     let first = &served.records[0];
     assert!(first.applied, "{first:?}");
-    assert!(served.records.last().is_some_and(|last| last.test_loss.is_some()));
+    // A coordinator without the personal layers has nothing to test.
+    let is_tested = federation.description.algorithm.personal_layers().is_empty();
+    assert!(
+        served
+            .records
+            .last()
+            .is_some_and(|last| last.test_loss.is_some() == is_tested)
+    );
     assert_eq!(first.failed.values().sum::<usize>(), 0, "{first:?}");
 }
 
@@ -57,6 +64,41 @@ async fn with_some_clients_in_each_round_clipping_and_bf16() {
 async fn with_evaluation_by_clients_on_what_they_hold_out() {
     the_same(&["evaluation.by_clients=true", "evaluation.holdout=0.3"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_rules_steps_and_filters_that_keep_and_measure() {
+    let combinations: [&[&str]; 4] = [
+        &[
+            "algorithm.kind=scaffold",
+            "aggregation={ kind = \"krum\", byzantine = 1, chosen = 3 }",
+            "server=[{ kind = \"yogi\" }, { kind = \"sgd\", momentum = 0.5 }]",
+            "filters=[{ kind = \"bf16\" }]",
+        ],
+        &[
+            "aggregation.kind=nova",
+            "cohort.size=3",
+            "filters=[{ kind = \"top-k\", share = 0.2 }]",
+        ],
+        &[
+            "algorithm={ kind = \"fedper\", personal = [\"0\"] }",
+            WIDE_LAST,
+            "evaluation.by_clients=true",
+            "evaluation.holdout=0.3",
+        ],
+        &[
+            "algorithm.kind=ditto",
+            "evaluation.by_clients=true",
+            "evaluation.holdout=0.3",
+        ],
+    ];
+    for combination in combinations {
+        the_same(&[&["rounds=4"], combination].concat()).await;
+    }
+}
+
+/// A model whose first layer can be personal.
+const WIDE_LAST: &str = "model={ input = [4], layers = [{ kind = 'dense', units = 8 }, { kind = 'tanh' }, \
+                         { kind = 'dense', units = 3 }] }";
 
 /// A model with a width group of 8 and one of 6, and running statistics.
 const WIDE: &str = "model={ input = [4], layers = [{ kind = 'dense', units = 8 }, { kind = 'batch-norm' }, \

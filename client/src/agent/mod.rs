@@ -20,7 +20,7 @@ use std::{path::PathBuf, time::Duration};
 
 use selvedge_models::ModelError;
 use selvedge_protocols::{
-    InvalidName, Resources,
+    InvalidName, Registry, Resources,
     description::DescriptionError,
     wire::{Credentials, WireError},
 };
@@ -39,6 +39,8 @@ pub struct Agent {
     pub credentials: Credentials,
     /// Its examples.
     pub supply: Supply,
+    /// What the coordinator's description may choose beside what comes with Selvedge.
+    pub registry: Registry,
     /// Bytes of memory for training, if it is to be held within a limit.
     pub memory: Option<u64>,
     /// Floating-point operations a second in training, if the coordinator is to know.

@@ -47,7 +47,7 @@ impl Work {
         id: String,
         description: &str,
     ) -> Result<Self, AgentError> {
-        let description = Description::parse(description, "the coordinator's description", &[])?;
+        let description = Description::parse_with(&agent.registry, description, "the coordinator's description", &[])?;
         let description = Arc::new(description);
         let parts = Parts::of(&description)?;
         let holding = agent.supply.holding(&description, client)?;

@@ -93,8 +93,15 @@ impl Collection {
             let sections = describe(sections);
             return Err(Rejection::WrongSize(format!("{bytes} bytes announced for {sections}")));
         }
+        // How many steps a client makes whose model is cut is the coordinator's own affair.
+        let is_cut = self.hands.card(at).cut.is_some();
+        let most = self.description.training.steps_on(report.examples as usize);
         match report.examples {
             0 => Err(Rejection::NoExamples),
+            examples if !is_cut && report.steps > most => Err(Rejection::ImpossibleReport(format!(
+                "{} steps on {examples} examples, which are enough for {most}",
+                report.steps
+            ))),
             _ => Ok(()),
         }
     }

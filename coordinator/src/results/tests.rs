@@ -145,6 +145,22 @@ fn a_run_of_a_hundred_rounds_can_be_read_back_from_its_files() {
 }
 
 #[test]
+fn what_was_measured_is_in_the_report_and_a_name_that_a_peer_made_up_is_text() {
+    let mut records: Vec<_> = (1..=3).map(record).collect();
+    records[0].metrics.insert("server.0.norm".into(), 2.5);
+    records[2].metrics.insert("server.0.norm".into(), 7.25);
+    let made_up = [("algorithm.<script>".to_string(), 1.0)].into();
+    records[1].client_metrics.insert(ClientName::numbered(3), made_up);
+    let (folder, _, report) = finished("measured", &records, Outcome::Completed);
+    let lines = read(&folder, ROUNDS);
+    let back: Vec<RoundRecord> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(back, records);
+    for text in ["server.0.norm", "2.5", "7.25", "algorithm.&lt;script&gt;, of clients"] {
+        assert!(report.contains(text), "{text}");
+    }
+}
+
+#[test]
 fn the_summary_has_these_keys() {
     let (folder, ..) = finished("keys", &[record(1)], Outcome::TooFewClients);
     let summary: serde_json::Value = serde_json::from_str(&read(&folder, SUMMARY)).unwrap();

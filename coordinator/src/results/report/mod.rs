@@ -3,6 +3,7 @@
 mod chart;
 mod figures;
 mod label_histogram;
+mod measured;
 mod rounds_table;
 mod split;
 mod sub_models;
@@ -72,6 +73,9 @@ impl Report<'_> {
                                 (split::charts(self.records))
                                 (split::table(self.records))
                             }
+                        }
+                        @if let Some(measured) = measured::table(self.records) {
+                            section { h2 { "Measured" } (measured) }
                         }
                         @if let Some(histogram) = &self.histogram {
                             section { h2 { "Partition" } (histogram.to_html()) }
