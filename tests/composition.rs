@@ -47,6 +47,7 @@ fn simulate(set: &[&str]) -> (ServerState, Vec<RoundRecord>) {
         shares: &dealt.shares,
         held_out: &dealt.held_out,
         workers: 2,
+        initial: None,
         stop: None,
     };
     let mut records = Vec::new();

@@ -91,6 +91,7 @@ fn run(description: &Arc<Description>, workers: usize, is_tested: bool) -> Ran {
         shares: &dealt.shares,
         held_out: &dealt.held_out,
         workers,
+        initial: None,
         stop: None,
     };
     let (mut records, mut last) = (Vec::new(), Fronts::new());

@@ -68,6 +68,7 @@ fn simulate_and_count(description: &Arc<Description>, workers: usize) -> (Server
         shares: &dealt.shares,
         held_out: &dealt.held_out,
         workers,
+        initial: None,
         stop: None,
     };
     let (mut records, mut counted) = (Vec::new(), UnitCounts::default());

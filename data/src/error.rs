@@ -38,6 +38,22 @@ pub enum DataError {
          with the feature `built-in`, or choose another source under [data]"
     )]
     NotBuiltIn,
+    /// The examples are not in files.
+    #[error(
+        "the source `memory` stands for examples that a program holds: a program of its own can run this description \
+         (see the `selvedge` library), a command needs another source under [data]"
+    )]
+    InMemory,
+    /// A client of a partition is to hold an example that there is not.
+    #[error("client {client} is to hold example {example} of {examples}")]
+    NoSuchExample {
+        /// The client's position.
+        client: usize,
+        /// The example.
+        example: u32,
+        /// How many examples there are.
+        examples: usize,
+    },
     /// A file ends before what its header declares.
     #[error("truncated: {expected} bytes expected, but the data ends after {found}")]
     Truncated {
@@ -191,6 +207,8 @@ impl DataError {
             Self::Io(_) => "E-DATA-FILE",
             Self::SetMissing { .. } => "E-DATA-MISSING",
             Self::NotBuiltIn => "E-DATA-NOT-BUILT-IN",
+            Self::InMemory => "E-DATA-IN-MEMORY",
+            Self::NoSuchExample { .. } => "E-DATA-COUNT",
             Self::Truncated { .. } => "E-DATA-TRUNCATED",
             Self::Oversized { .. } => "E-DATA-OVERSIZED",
             Self::Format(_) => "E-DATA-FORMAT",

@@ -182,6 +182,39 @@ impl Partition {
         Self { indices, offsets }
     }
 
+    /// A partition of one's own: the examples of each client, as indices into a data set of so many. An example may be held
+    /// by several clients, or by none.
+    ///
+    /// # Errors
+    /// When a client is to hold an example that there is not, or all together hold more than 2^32.
+    pub fn from_clients(clients: &[Vec<u32>], examples: usize) -> Result<Self, DataError> {
+        let held: usize = clients.iter().map(Vec::len).sum();
+        if u32::try_from(held).is_err() {
+            let range = "at most 4294967295 examples over all clients";
+            let value = held.to_string();
+            return Err(DataError::Setting {
+                key: "partition",
+                value,
+                range,
+            });
+        }
+        let mut partition = Self {
+            indices: Vec::with_capacity(held),
+            offsets: vec![0],
+        };
+        for (client, indices) in clients.iter().enumerate() {
+            if let Some(&example) = indices.iter().find(|index| **index as usize >= examples) {
+                return Err(DataError::NoSuchExample {
+                    client,
+                    example,
+                    examples,
+                });
+            }
+            partition.push_client(indices);
+        }
+        Ok(partition)
+    }
+
     /// The number of clients.
     pub fn clients(&self) -> usize {
         self.offsets.len() - 1

@@ -47,6 +47,8 @@ pub enum Source {
     Csv(CsvTables),
     /// NumPy arrays.
     Numpy(NumpyArrays),
+    /// Examples that the program has, which is more than a command: there is nothing to load.
+    Memory {},
 }
 
 impl Source {
@@ -74,6 +76,7 @@ impl Source {
             }
             Self::Csv(tables) => tables.load(base),
             Self::Numpy(arrays) => arrays.load(base),
+            Self::Memory {} => Err(DataError::InMemory),
         }
     }
 
@@ -96,6 +99,7 @@ impl Source {
             Self::Idx { classes, .. } => self.load_idx_test(base, *classes),
             Self::Csv(tables) => tables.load_test(base),
             Self::Numpy(arrays) => arrays.load_test(base, arrays.classes),
+            Self::Memory {} => Err(DataError::InMemory),
         }
     }
 

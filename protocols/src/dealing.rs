@@ -22,7 +22,14 @@ impl Description {
     /// When the data set lacks the classes or groups that the partition needs.
     pub fn deal(&self, dataset: &Dataset) -> Result<Dealt, DataError> {
         let mut random = self.seed.stream(Purpose::Partition);
-        let all = self.partition.deal(dataset, self.clients, &mut random)?;
+        self.hold_out(self.partition.deal(dataset, self.clients, &mut random)?)
+    }
+
+    /// Sets a part of what each client holds aside for its own evaluation.
+    ///
+    /// # Errors
+    /// None that a checked description can meet.
+    pub fn hold_out(&self, all: Partition) -> Result<Dealt, DataError> {
         let mut random = self.seed.stream(Purpose::Holdout);
         let (shares, held_out) = all.split_holdout(self.evaluation.holdout, &mut random)?;
         Ok(Dealt { all, shares, held_out })

@@ -18,6 +18,7 @@ use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
     Description, LocalError, Parts, Purpose, ServerState,
+    description::DescriptionError,
     evaluation::{TEST_CHUNK, all_examples},
     sections::packed_bytes,
     update::expected_sections,
@@ -47,6 +48,8 @@ pub struct Simulation<'a> {
     pub shares: &'a Partition,
     /// What each client holds out for its own evaluation.
     pub held_out: &'a Partition,
+    /// The model's first weights; `None` when they are to be drawn from the run's seed.
+    pub initial: Option<Weights>,
     /// How many threads train clients, at least 1; more than there are jobs at a time are not started.
     pub workers: usize,
     /// A message here ends the run; what is under way is abandoned.
@@ -56,6 +59,17 @@ pub struct Simulation<'a> {
 /// Why a simulation could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
+    /// The description is not in order, or does not go with the examples.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The partition is not of this federation.
+    #[error("the description has {clients} clients, and the partition {dealt}")]
+    Partition {
+        /// How many the description has.
+        clients: usize,
+        /// How many there are shares for.
+        dealt: usize,
+    },
     /// The model cannot be built.
     #[error(transparent)]
     Local(#[from] LocalError),
@@ -99,6 +113,17 @@ impl Simulation<'_> {
     /// When the model cannot be built, or a worker thread ends.
     pub fn run(&self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
         let description = &self.description;
+        description.check()?;
+        description.check_data(self.train, "the training examples")?;
+        if let Some(test) = self.test {
+            description.check_data(test, "the test examples")?;
+        }
+        for dealt in [self.shares.clients(), self.held_out.clients()] {
+            let clients = description.clients;
+            if dealt != clients {
+                return Err(SimulationError::Partition { clients, dealt });
+            }
+        }
         if description.capacities_are_reported() {
             return Err(SimulationError::NoShares);
         }
@@ -109,8 +134,11 @@ impl Simulation<'_> {
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
         let parts = Parts::of(description).map_err(LocalError::from)?;
-        let mut random = description.seed.stream(Purpose::Initialisation);
-        let initial = Weights::drawn(parts.layout(), &mut random);
+        let initial = match &self.initial {
+            Some(initial) => initial.clone(),
+            None => Weights::drawn(parts.layout(), &mut description.seed.stream(Purpose::Initialisation)),
+        };
+        initial.check(parts.layout()).map_err(LocalError::from)?;
         // Without filters: however few bytes travel, whole updates wait.
         let update = packed_bytes(&expected_sections(
             &parts.whole().coordinates,

@@ -72,6 +72,7 @@ impl Coordinator {
             description: description.clone(),
             run: run_id(&description, SystemTime::now()),
             test,
+            initial: None,
             listener,
         };
         let unwritable = Notify::new();

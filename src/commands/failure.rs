@@ -98,7 +98,12 @@ impl From<SimulationError> for Failure {
     fn from(error: SimulationError) -> Self {
         match error {
             SimulationError::Local(error) => error.into(),
+            SimulationError::Description(error) => error.into(),
             SimulationError::Thread(_) => Self::system(error),
+            SimulationError::Partition { .. } => Self {
+                code: "E-RUN-RANGE",
+                error: error.into(),
+            },
             SimulationError::NoShares => Self {
                 code: "E-RUN-CAPACITIES",
                 error: error.into(),
@@ -116,7 +121,8 @@ impl From<ServerError> for Failure {
         match error {
             ServerError::Wire(error) => error.into(),
             ServerError::Local(error) => error.into(),
-            ServerError::Description(_) => Self {
+            ServerError::Description(error) => error.into(),
+            ServerError::TooLong(_) => Self {
                 code: "E-RUN-RANGE",
                 error: error.into(),
             },

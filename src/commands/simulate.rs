@@ -65,6 +65,7 @@ impl Simulate {
             test: split.test.as_ref(),
             shares: &dealt.shares,
             held_out: &dealt.held_out,
+            initial: None,
             workers,
             stop: Some(stop),
         };

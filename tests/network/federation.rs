@@ -101,6 +101,7 @@ impl Federation {
             shares: &dealt.shares,
             held_out: &dealt.held_out,
             workers: 2,
+            initial: None,
             stop: None,
         };
         let (mut records, mut notices) = (Vec::new(), Vec::new());
@@ -137,6 +138,7 @@ impl Federation {
             description: self.description.clone(),
             run: run_id(&self.description, SystemTime::now()),
             test: self.split.test.clone().map(Arc::new),
+            initial: None,
             listener,
         };
         let (mut records, mut notices) = (Vec::new(), Vec::new());

@@ -21,6 +21,7 @@ use selvedge_data::Dataset;
 use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{
     Description, LocalError, Parts, Purpose, Requirements, ServerState,
+    description::DescriptionError,
     message::ToClient,
     wire::{Limits, Listener, WireError, codec},
 };
@@ -43,6 +44,8 @@ pub struct Server {
     pub run: String,
     /// The coordinator's test set.
     pub test: Option<Arc<Dataset>>,
+    /// The model's first weights; `None` when they are to be drawn from the run's seed.
+    pub initial: Option<Weights>,
     /// The open door.
     pub listener: Listener,
 }
@@ -50,9 +53,12 @@ pub struct Server {
 /// Why a run could not be served to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
+    /// The description is not in order, or does not go with the test examples.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
     /// The description is too long to be sent to a client.
     #[error("the description cannot be sent to clients: {0}")]
-    Description(#[from] codec::CodecError),
+    TooLong(#[from] codec::CodecError),
     /// The broadcast cannot be offered.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -99,8 +105,13 @@ impl Server {
             description,
             run,
             test,
+            initial,
             listener,
         } = self;
+        description.check()?;
+        if let Some(test) = &test {
+            description.check_data(test, "the test examples")?;
+        }
         let welcome = ToClient::Welcome {
             run,
             description: description.to_toml(),
@@ -109,8 +120,9 @@ impl Server {
         let parts = Arc::new(Parts::of(&description)?);
         let reported = description.capacities_are_reported();
         let requirements = reported.then(|| Requirements::of(&parts, &description)).transpose()?;
-        let mut random = description.seed.stream(Purpose::Initialisation);
-        let initial = Weights::drawn(parts.layout(), &mut random);
+        let drawn = || Weights::drawn(parts.layout(), &mut description.seed.stream(Purpose::Initialisation));
+        let initial = initial.unwrap_or_else(drawn);
+        initial.check(parts.layout())?;
         let engine = Engine::new(
             description.clone(),
             parts,

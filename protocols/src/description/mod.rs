@@ -189,6 +189,51 @@ impl Default for Network {
 }
 
 impl Description {
+    /// A run of one's own making, with every default: 10 clients that are dealt examples of the program's own alike, FedAvg
+    /// for `rounds` rounds of one pass. All else is a field to be set.
+    pub fn new(model: ModelDescription, optimiser: OptimiserDescription, rounds: u32) -> Self {
+        Self {
+            name: default_name(),
+            seed: default_seed(),
+            rounds,
+            clients: 10,
+            data: Source::Memory {},
+            partition: default_partition(),
+            model,
+            sub_models: None,
+            split: None,
+            training: Training {
+                epochs: None,
+                steps: None,
+                batch_size: default_batch_size(),
+                loss: default_loss(),
+                optimiser,
+            },
+            cohort: Cohort::default(),
+            algorithm: Choice::default(),
+            aggregation: Aggregation::default(),
+            server: Vec::new(),
+            filters: Vec::new(),
+            evaluation: EvaluationDescription::default(),
+            network: Network::default(),
+        }
+    }
+
+    /// Whether the values are in range and go together: what reading a description checks, for one that a program has made.
+    ///
+    /// # Errors
+    /// When they do not; the error lists all that is wrong.
+    pub fn check(&self) -> Result<(), DescriptionError> {
+        let problems = self.problems();
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(DescriptionError::Problems {
+                origin: "the description".into(),
+                problems,
+            }),
+        }
+    }
+
     /// What a component may know in a round, on a client's account or on that of the whole cohort; `layout` says where the
     /// values of the model, or of the client's part of it, lie.
     pub fn occasion<'a>(&'a self, round: u32, client: Option<&'a ClientName>, layout: &'a Layout) -> Occasion<'a> {

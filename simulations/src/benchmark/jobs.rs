@@ -123,6 +123,7 @@ impl Job {
             test: None,
             shares: &self.dealt.shares,
             held_out: &self.dealt.held_out,
+            initial: None,
             workers,
             stop: None,
         };
