@@ -159,6 +159,20 @@ fn with_one_client_every_method_is_the_uncut_run_bit_for_bit() {
 }
 
 #[test]
+fn fronts_that_are_sent_to_be_evaluated_go_on_from_where_they_are() {
+    // But for the one that runs the back again, for which there is dropout in the model.
+    for method in METHODS.iter().filter(|method| !method.contains("aggregation")) {
+        let run = |every: &str| {
+            let set = ["rounds=3", "clients=2", every, &split(method, "cut = 4")];
+            simulate(&description(&set), 1)
+        };
+        let (often, once) = (run("evaluation.every=1"), run("evaluation.every=3"));
+        assert_eq!(often.state.weights, once.state.weights, "{method}");
+        assert!(often.model(1) == once.model(1), "{method}");
+    }
+}
+
+#[test]
 fn in_a_u_shape_everything_is_as_with_labels_sent_bit_for_bit() {
     // With aggregation at the last layer, dropout in the server's layers meets its examples in another order.
     for method in METHODS.into_iter().filter(|method| !method.contains("aggregation")) {

@@ -27,6 +27,13 @@ impl Memory {
         self.0.entry(component.to_owned()).or_default()
     }
 
+    /// All but what a component keeps.
+    #[must_use]
+    pub fn without(&self, component: &str) -> Self {
+        let others = self.0.iter().filter(|(name, _)| *name != component);
+        Self(others.map(|(name, vectors)| (name.clone(), vectors.clone())).collect())
+    }
+
     /// Whether no component keeps anything.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(Vectors::is_empty)

@@ -114,7 +114,7 @@ impl Front {
             broadcast: broadcast.weights.clone(),
             places: part.coordinates.clone(),
             layout: part.layout.clone(),
-            memory: kept.slice(&part.coordinates),
+            memory: kept.without(FRONT).slice(&part.coordinates),
             batches: Batches::new(training, examples.indices),
             sizes: None,
             taken: 0,
