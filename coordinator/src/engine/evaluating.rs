@@ -84,7 +84,7 @@ impl Evaluating {
     }
 
     /// Gives up those whose time is over, and pools the results whose turn it is. Says whether all is done.
-    fn is_done(&mut self, now: Duration, grace: Duration) -> bool {
+    pub(super) fn is_done(&mut self, now: Duration, grace: Duration) -> bool {
         for (client, reason) in self.cohort.expire(now, grace) {
             self.record.fail_to_evaluate(&client, &reason);
         }
@@ -95,7 +95,7 @@ impl Evaluating {
     }
 
     /// What is written down of the round, with what has been evaluated so far.
-    fn close(mut self, now: Duration, description: &Description) -> RoundRecord {
+    pub(super) fn close(mut self, now: Duration, description: &Description) -> RoundRecord {
         for (trial, outcome) in self.trials {
             match outcome {
                 Some(Ok(Some(tested))) => self.record.test(&trial, &tested, &self.classes),

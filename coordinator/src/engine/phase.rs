@@ -143,3 +143,81 @@ impl Phase for Finished {
         Next::Stay(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use selvedge_models::Weights;
+    use selvedge_protocols::Parts;
+
+    use super::*;
+    use crate::{Engine, Event, Roster};
+
+    const DESCRIPTION: &str = r#"
+        rounds = 1
+        clients = 1
+        data = { source = "fashion-mnist-small" }
+        model = { input = [2], layers = [{ kind = "dense", units = 2 }] }
+        training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+    "#;
+
+    /// Goes on with another after so many events.
+    struct Waiting(u32, Then<u32>);
+
+    impl Phase for Waiting {
+        fn due(&self, _: &Run) -> Option<Duration> {
+            Some(Duration::from_secs(self.0.into()))
+        }
+
+        fn advance(mut self: Box<Self>, moment: &mut Moment<'_>) -> Next {
+            let Some(left) = self.0.checked_sub(1) else {
+                let then = self.1;
+                return then(3, moment);
+            };
+            self.0 = left;
+            Next::Stay(self)
+        }
+    }
+
+    #[test]
+    fn phases_of_any_kind_follow_one_another_as_they_say() -> Result<(), Box<dyn std::error::Error>> {
+        let description = Arc::new(Description::parse(DESCRIPTION, "test", &[])?);
+        let parts = Arc::new(Parts::of(&description)?);
+        let weights = Weights::zeros(parts.layout());
+        let roster = Roster::Joined(Default::default());
+        let phase = Waiting(1, |events, moment| {
+            moment.run.round += 1;
+            Next::Phase(Box::new(Waiting(events, |_, _| Next::Finish(Outcome::Completed))))
+        });
+        let mut engine = Engine {
+            run: Run::new(description, parts, weights, roster, 1),
+            phase: Box::new(phase),
+        };
+        let mut dues = Vec::new();
+        let mut hear = |engine: &mut Engine, event| {
+            let actions = engine.handle(Duration::ZERO, event);
+            dues.push((engine.round(), engine.next_deadline().map(|due| due.as_secs())));
+            actions
+        };
+        assert!(hear(&mut engine, Event::Tick).is_empty());
+        // What it is not made for is turned down, or passes.
+        let evaluated = Event::Evaluated {
+            client: ClientName::numbered(0),
+            round: 7,
+            evaluation: Evaluation::default(),
+        };
+        let turned_down = hear(&mut engine, evaluated);
+        let reason = Rejection::WrongRound { update: 7, now: 0 };
+        assert!(matches!(&turned_down[..], [Action::Answer { verdict: Err(why), .. }] if *why == reason));
+        assert!(hear(&mut engine, Event::Tick).is_empty());
+        assert!(hear(&mut engine, Event::Tick).is_empty());
+        let ended = hear(&mut engine, Event::Tick);
+        assert!(matches!(ended[..], [Action::Finish(Outcome::Completed)]));
+        assert_eq!(
+            dues,
+            [(0, Some(0)), (1, Some(2)), (1, Some(1)), (1, Some(0)), (1, None)]
+        );
+        Ok(())
+    }
+}

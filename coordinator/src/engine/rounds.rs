@@ -70,6 +70,9 @@ fn calibrate(closed: Closed, moment: &mut Moment<'_>) -> Next {
     let run = &*moment.run;
     let taken = closed.cohort.taken().filter(|name| run.roster.contains(name));
     let names: Vec<ClientName> = taken.cloned().collect();
+    if names.is_empty() {
+        return evaluate((closed, BTreeMap::new()), moment);
+    }
     let positions = names.iter().filter_map(|name| closed.cohort.position(name));
     let cards = positions.map(|at| run.specimen(closed.hands.width(at))).collect();
     let cohort = Cohort::new(names, moment.now, run.allowed());
