@@ -926,3 +926,155 @@ fn a_run_that_is_stopped_while_calibrating_keeps_its_round() {
     assert_eq!((run.records.len(), run.records[0].seconds), (1, 7.0));
     assert_eq!(run.engine.state().weights.parameters, [4.0; 13]);
 }
+
+/// A run of one client in its first round, whose evaluation is awaited.
+fn evaluating() -> Run {
+    let mut run = Run::started(&["clients=1", "evaluation.by_clients=true", "evaluation.holdout=0.5"]);
+    run.send(0, 1, update(4.0, 1));
+    run.test();
+    run
+}
+
+#[test]
+fn an_evaluation_whose_loss_is_not_finite_is_not_an_impossible_one() {
+    let verdict = |(examples, correct, loss): (u64, u64, f64)| {
+        let mut run = evaluating();
+        run.event(Event::Evaluated {
+            client: client(0),
+            round: 1,
+            evaluation: Evaluation {
+                examples,
+                correct,
+                loss,
+            },
+        });
+        let reason = run.verdict().clone().unwrap_err();
+        assert_eq!(run.records[0].evaluation_failed[reason.code()], 1);
+        reason
+    };
+    for loss in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+        let reason = Rejection::NotFinite("the evaluation loss".into());
+        assert_eq!(verdict((2, 1, loss)), reason);
+    }
+    for evaluation in [(1, 2, 0.5), (1, 2, f64::INFINITY), (u64::MAX, 1, 0.5), (2, 1, -0.5)] {
+        assert_eq!(verdict(evaluation).code(), "impossible-report");
+    }
+}
+
+#[test]
+fn what_a_phase_does_not_await_is_of_the_wrong_round_or_ignored() {
+    let evaluated = Event::Evaluated {
+        client: client(0),
+        round: 1,
+        evaluation: Evaluation::default(),
+    };
+    let again = |event: &Event| match event {
+        Event::Evaluated {
+            client,
+            round,
+            evaluation,
+        } => Event::Evaluated {
+            client: client.clone(),
+            round: *round,
+            evaluation: *evaluation,
+        },
+        _ => Event::Tick,
+    };
+    let failed = |task| Event::Failed {
+        client: client(0),
+        round: 1,
+        task,
+        reason: "out of memory".into(),
+    };
+    let tested = || Event::Tested {
+        round: 1,
+        trial: Trial::Whole,
+        evaluation: Ok(None),
+    };
+    // Before there are enough clients.
+    let mut run = Run::new(&[]);
+    run.offer(0, 1, &update(4.0, 1));
+    run.event(again(&evaluated));
+    run.event(failed(Task::Train));
+    run.event(tested());
+    let wrong_round = |now| (client(0), 1, Err(Rejection::WrongRound { update: 1, now }));
+    assert_eq!(run.answers, [wrong_round(0), wrong_round(0)]);
+    // While clients train.
+    run.answers.clear();
+    run.join_all();
+    run.event(again(&evaluated));
+    run.offer_task(0, 1, Task::Calibrate, &update(4.0, 1));
+    run.event(failed(Task::Evaluate));
+    run.event(tested());
+    assert_eq!(run.answers, [wrong_round(1), wrong_round(1)]);
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    run.test();
+    assert_eq!((run.records[0].completed, run.records[0].failed.len()), (4, 0));
+    // When the run is over.
+    run.event(Event::Stop);
+    run.answers.clear();
+    run.offer(0, 2, &update(4.0, 1));
+    run.event(again(&evaluated));
+    run.event(failed(Task::Train));
+    assert_eq!(
+        run.answers,
+        [
+            (client(0), 2, Err(Rejection::WrongRound { update: 2, now: 2 })),
+            wrong_round(2)
+        ]
+    );
+    assert_eq!((run.outcome, run.records.len()), (Some(Outcome::Stopped), 1));
+}
+
+#[test]
+fn a_round_that_is_not_evaluated_is_recorded_when_its_model_has_moved() {
+    let mut run = Run::started(&[
+        "evaluation.every=2",
+        "evaluation.by_clients=true",
+        "evaluation.holdout=0.5",
+    ]);
+    run.now = Duration::from_secs(3);
+    for index in 0..4 {
+        run.send(index, 1, update(4.0, 1));
+    }
+    let record = &run.records[0];
+    assert_eq!((record.round, record.applied, record.seconds), (1, true, 3.0));
+    assert_eq!((record.test_loss, record.clients_loss), (None, None));
+    assert!(run.tests.is_empty() && run.asked.iter().all(|(.., task)| *task == Task::Train));
+    assert_eq!(run.asked.iter().filter(|(_, round, _)| *round == 2).count(), 4);
+    for index in 0..4 {
+        run.send(index, 2, update(5.0, 1));
+    }
+    assert_eq!(run.tests, [2]);
+}
+
+#[test]
+fn a_model_that_has_its_statistics_already_is_evaluated_without_being_copied() {
+    let mut run = calibrating();
+    let statistics = [5.0, 0.0, 4.0, 1.0];
+    let mut tested = None;
+    for index in 0..3 {
+        run.offer_task(index, 1, Task::Calibrate, &met(statistics, 1));
+        let (client, round, inspector) = run.receive.remove(0);
+        for action in run.engine.handle(
+            run.now,
+            Event::Received {
+                client,
+                round,
+                task: Task::Calibrate,
+                update: inspector.open(met(statistics, 1)),
+            },
+        ) {
+            if let Action::Test { model, trial, .. } = action {
+                tested = Some((model, trial));
+            }
+        }
+    }
+    let (model, trial) = tested.unwrap();
+    let part = model.part(None).unwrap();
+    let evaluated = model.evaluated(&part, &trial);
+    assert_eq!(evaluated.weights.buffers, statistics);
+    assert!(Arc::ptr_eq(&evaluated, model.whole()));
+}

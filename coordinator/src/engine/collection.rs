@@ -14,6 +14,7 @@ use super::{
     Action, GlobalModel, Inspector, Opened,
     cohort::{Cohort, Member, Status},
     hands::Hands,
+    phase::{Moment, Offer},
 };
 use crate::record::RoundRecord;
 
@@ -62,19 +63,12 @@ impl Collection {
     }
 
     /// A client has an answer ready.
-    pub(super) fn offered(
-        &mut self,
-        client: &ClientName,
-        round: u32,
-        report: &TrainingReport,
-        sections: &[SectionHeader],
-        bytes: u64,
-    ) -> Result<(), Rejection> {
-        if let Err(reason) = self.cohort.awaits(client, round, self.record.round) {
+    pub(super) fn offered(&mut self, client: &ClientName, offer: &Offer) -> Result<(), Rejection> {
+        if let Err(reason) = self.cohort.awaits(client, offer.round, self.record.round) {
             self.record.turn_down(&reason);
             return Err(reason);
         }
-        let checked = self.check(client, report, sections, bytes);
+        let checked = self.check(client, &offer.report, &offer.sections, offer.bytes);
         self.settle(client, checked.map(|()| Status::Offered))
     }
 
@@ -106,21 +100,38 @@ impl Collection {
         }
     }
 
-    /// An answer was received, or is not to be had. One that was given up before it came is ignored.
+    /// An answer was received, or is not to be had. One that was given up before it came, or is to something else that was
+    /// asked, is ignored.
     pub(super) fn received(
         &mut self,
         client: &ClientName,
         round: u32,
+        task: Task,
         update: Result<Opened, Rejection>,
     ) -> Result<(), Rejection> {
         let is_awaited = |member: &mut Member<Opened>| matches!(member.status, Status::Receiving { .. });
-        if round != self.record.round || !self.cohort.member(client).is_some_and(is_awaited) {
+        if task != self.task || round != self.record.round || !self.cohort.member(client).is_some_and(is_awaited) {
             return Ok(());
         }
         if let (Ok(_), Some(at)) = (&update, self.cohort.position(client)) {
             self.hands.count_up(at, &mut self.record);
         }
         self.settle(client, update.map(Status::Held))
+    }
+
+    /// A client could not do what it was asked.
+    pub(super) fn failed(&mut self, client: &ClientName, round: u32, task: Task, reason: &Rejection) {
+        if round == self.record.round && task == self.task {
+            self.give_up(client, reason);
+        }
+    }
+
+    /// A client's connection is lost.
+    pub(super) fn left(&mut self, moment: &Moment<'_>, client: &ClientName, for_good: bool) {
+        match for_good {
+            true => self.give_up(client, &Rejection::Disconnected),
+            false => self.cohort.lose(client, moment.now, moment.run.grace()),
+        }
     }
 
     /// Nothing more is expected of a client.

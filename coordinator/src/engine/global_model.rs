@@ -20,7 +20,7 @@ pub struct GlobalModel {
     /// Where batch norm's statistics are taken anew for each evaluation, these, by width.
     statistics: BTreeMap<Width, Vec<f32>>,
     /// Where clients keep their fronts, those to be evaluated.
-    fronts: Fronts,
+    fronts: Arc<Fronts>,
 }
 
 impl GlobalModel {
@@ -32,7 +32,7 @@ impl GlobalModel {
             parts,
             broadcast: Arc::new(broadcast),
             statistics: BTreeMap::new(),
-            fronts: Fronts::new(),
+            fronts: Arc::default(),
         }
     }
 
@@ -42,7 +42,7 @@ impl GlobalModel {
     }
 
     /// The model with fronts of clients.
-    pub(super) fn with_fronts(self, fronts: Fronts) -> Self {
+    pub(super) fn with_fronts(self, fronts: Arc<Fronts>) -> Self {
         Self { fronts, ..self }
     }
 
@@ -67,19 +67,24 @@ impl GlobalModel {
         }
     }
 
-    /// What is evaluated of a part: the whole model, the specimen of a width, or the model with a client's front.
+    /// What is evaluated of a part: the whole model, the specimen of a width, or the model with a client's front. All of it is
+    /// copied only where it is evaluated with other values than its own.
     pub fn evaluated(&self, part: &Part, trial: &Trial) -> Arc<Broadcast> {
+        let statistics = self.statistics.get(&trial.width());
+        if part.coordinates.parameters.is_all() && statistics == Some(&self.broadcast.weights.buffers) {
+            return self.broadcast.clone();
+        }
         let broadcast = self.broadcast(part);
         if let Trial::Stitched(client) = trial
             && let Some((part, front)) = self.fronts.get(client)
         {
-            let mut broadcast = Broadcast::clone(&broadcast);
+            let mut broadcast = Arc::unwrap_or_clone(broadcast);
             part.coordinates.merge(front, Arc::make_mut(&mut broadcast.weights));
             return Arc::new(broadcast);
         }
-        match self.statistics.get(&trial.width()) {
+        match statistics {
             Some(buffers) => {
-                let mut broadcast = Broadcast::clone(&broadcast);
+                let mut broadcast = Arc::unwrap_or_clone(broadcast);
                 Arc::make_mut(&mut broadcast.weights).buffers.clone_from(buffers);
                 Arc::new(broadcast)
             }

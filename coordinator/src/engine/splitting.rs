@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_models::{ModelError, SubModel, Weights};
 use selvedge_protocols::{
-    Card, ClientName, Description, Part,
+    Card, ClientName, Description, Part, Rejection,
     description::Split,
-    split::{Pieces, leader::Leaders},
+    split::{FromClient, Pieces, leader::Leaders},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use crate::record::StepsRecord;
 /// The clients of a round whose models are cut.
 pub(super) struct Splitting {
     split: Split,
-    pub(super) steps: Steps,
+    steps: Steps,
     /// What the parts are of before they are cut, of clients with backs of their own.
     uncut: BTreeMap<usize, Arc<Part>>,
     /// The whole model, and how it is cut at each place, where there is one back for all.
@@ -33,6 +33,16 @@ pub(super) struct Splitting {
     classes: BTreeMap<ClientName, Vec<u64>>,
     /// How long a step is predicted to take.
     predicted: Option<f64>,
+}
+
+/// What a client has trained of its part of the model.
+pub(super) struct TrainedPart<'a> {
+    /// Its place in the cohort.
+    pub(super) at: usize,
+    /// What it weighs in the mean; 0 when it has made no step.
+    pub(super) weight: f64,
+    pub(super) weights: Weights,
+    pub(super) part: &'a Arc<Part>,
 }
 
 /// A part of the model that was trained for several clients at once.
@@ -125,41 +135,108 @@ impl Splitting {
         }))
     }
 
+    /// Whether the model of the client at this place of the cohort is cut.
+    pub(super) fn has(&self, at: usize) -> bool {
+        self.steps.stepper(at).is_some()
+    }
+
+    /// The mean training loss of the client at this place of the cohort, as the steps have met it.
+    pub(super) fn loss(&self, at: usize) -> Option<f64> {
+        self.steps.came_to(at).0
+    }
+
+    /// When somebody may have to be given up.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.steps.next_deadline()
+    }
+
+    /// A client says something in its steps.
+    pub(super) fn said(
+        &mut self,
+        now: Duration,
+        client: &ClientName,
+        message: FromClient,
+        payload: &[u8],
+        actions: &mut Vec<Action>,
+    ) {
+        self.steps.said(now, client, message, payload, actions);
+    }
+
+    /// A client said something that cannot be of its steps.
+    pub(super) fn misstepped(
+        &mut self,
+        now: Duration,
+        client: &ClientName,
+        reason: &Rejection,
+        actions: &mut Vec<Action>,
+    ) {
+        self.steps.misstepped(now, client, reason, actions);
+    }
+
+    /// A client's connection is lost.
+    pub(super) fn left(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
+        self.steps.left(now, client, actions);
+    }
+
+    /// Nothing more is expected of a client in this round.
+    pub(super) fn give_up(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
+        self.steps.close(now, client, actions);
+    }
+
+    /// Goes on with what can be done without hearing anything new. Gives those whose turn is over before they have made it.
+    /// The time of one that `is_handing_in`, by its place in the cohort, does not run out.
+    pub(super) fn advance(
+        &mut self,
+        now: Duration,
+        is_handing_in: impl FnOnce(usize) -> bool,
+        actions: &mut Vec<Action>,
+    ) -> Vec<ClientName> {
+        if self.steps.whose_turn().is_some_and(is_handing_in) {
+            self.steps.renew_turn();
+        }
+        self.steps.advance(now, actions);
+        self.steps.given_up()
+    }
+
     /// Takes in what a client has trained of its part. Gives what is to be averaged with the others', if that is for it
     /// alone.
     pub(super) fn take(
         &mut self,
         now: Duration,
-        at: usize,
-        weight: f64,
-        trained: Weights,
-        part: &Arc<Part>,
+        trained: TrainedPart<'_>,
         actions: &mut Vec<Action>,
     ) -> Option<(Weights, Arc<Part>)> {
         let method = &*self.split.method;
+        let TrainedPart {
+            at,
+            weight,
+            weights,
+            part,
+        } = trained;
         if weight == 0.0 && !method.takes_turns() {
             return None;
         }
         let name = self.steps.stepper(at)?.name.clone();
         self.classes.insert(name.clone(), self.steps.came_to(at).1.to_vec());
         if let (Some(back), Some(uncut)) = (self.steps.own_back(at), self.uncut.get(&at)) {
+            // A back alone, whose front has stayed with the client, is no part to be averaged.
             let pieces = part.pieces.as_ref()?;
-            return Some((pieces.join(&trained, &back), uncut.clone()));
+            return Some((pieces.join(&weights, &back)?, uncut.clone()));
         }
         let front = part.pieces.as_ref()?.front.layers.len() as u32;
         *self.weights.entry(front).or_default() += weight;
         if method.keeps_fronts() {
             if self.steps.fronts_travel() {
-                self.fronts.insert(name, (part.clone(), trained));
+                self.fronts.insert(name, (part.clone(), weights));
             }
             return None;
         }
         if method.takes_turns() {
             self.front = Some(part.clone());
-            self.steps.hand_on(now, at, trained, actions);
+            self.steps.hand_on(now, at, weights, actions);
             return None;
         }
-        Some((trained, part.clone()))
+        Some((weights, part.clone()))
     }
 
     /// What came of them.

@@ -1,10 +1,6 @@
 //! *train*: the cohort trains, and its updates are checked and folded.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use selvedge_models::Weights;
 use selvedge_protocols::{
@@ -21,7 +17,9 @@ use super::{
     cohort::Cohort,
     collection::Collection,
     hands::Hands,
-    splitting::{Shared, Splitting},
+    phase::{Moment, Next, Offer, Phase, Then},
+    run::Run,
+    splitting::{Shared, Splitting, TrainedPart},
     units::UnitCounts,
 };
 use crate::record::RoundRecord;
@@ -29,7 +27,7 @@ use crate::record::RoundRecord;
 /// A round in which clients train.
 pub(super) struct Training {
     started: Duration,
-    pub(super) collection: Collection,
+    collection: Collection,
     description: Arc<Description>,
     aggregator: Box<dyn Aggregator>,
     coverage: Coverage,
@@ -37,6 +35,7 @@ pub(super) struct Training {
     steps: Option<Splitting>,
     loss: WeightedLoss,
     losses: BTreeMap<Width, WeightedLoss>,
+    then: Then<Closed>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -57,19 +56,17 @@ impl WeightedLoss {
 }
 
 impl Training {
-    /// Asks the cohort to train, each client what it was dealt. Those who are `spared` have what they need already.
-    #[allow(clippy::too_many_arguments)]
+    /// Asks the cohort to train, each client what it was dealt. Those who have a front of their own have what they need
+    /// already.
     pub(super) fn open(
-        round: u32,
+        moment: &mut Moment<'_>,
         cohort: Cohort<Opened>,
         cards: Vec<Card>,
-        spared: &BTreeSet<ClientName>,
-        leaders: Leaders,
-        now: Duration,
-        description: Arc<Description>,
         model: Arc<GlobalModel>,
-        actions: &mut Vec<Action>,
+        then: Then<Closed>,
     ) -> Self {
+        let run = &*moment.run;
+        let (description, round) = (run.description.clone(), run.round);
         let (hands, unplayable) = Hands::new(cards, &description, &model, |part| {
             if part.pieces.is_some() && !description.fronts_travel(round) {
                 return Ok(Vec::new());
@@ -97,8 +94,8 @@ impl Training {
             record,
             gone: Vec::new(),
         };
-        collection.open(unplayable, spared, actions);
-        let steps = match Splitting::open(&description, &collection, leaders, now) {
+        collection.open(unplayable, &run.has_front, moment.actions);
+        let steps = match Splitting::open(&description, &collection, run.leaders.clone(), moment.now) {
             Ok(steps) => steps,
             Err(error) => {
                 // What a description is checked for works; if this does not, nobody can train.
@@ -110,7 +107,7 @@ impl Training {
             }
         };
         Self {
-            started: now,
+            started: moment.now,
             collection,
             aggregator: description.rule().begin(),
             description,
@@ -119,83 +116,8 @@ impl Training {
             steps,
             loss: WeightedLoss::default(),
             losses: BTreeMap::new(),
+            then,
         }
-    }
-
-    /// Folds the updates whose turn it is, and asks for those within the window. Says whether all are settled.
-    pub(super) fn advance(&mut self, now: Duration, grace: Duration, window: usize, actions: &mut Vec<Action>) -> bool {
-        if let Some(splitting) = &mut self.steps {
-            let is_handing_in = |at: usize| {
-                let member = self.collection.cohort.members.get(at);
-                member.is_some_and(|member| member.is_handing_in())
-            };
-            if splitting.steps.whose_turn().is_some_and(is_handing_in) {
-                splitting.steps.renew_turn();
-            }
-            splitting.steps.advance(now, actions);
-            // Whose turn is over has no part in the round either: the next one's answer need not wait for it.
-            for client in splitting.steps.given_up() {
-                self.collection.give_up(&client, &Rejection::Deadline);
-            }
-        }
-        for (at, opened) in self.collection.take(now, grace) {
-            self.fold(now, at, opened, actions);
-        }
-        // Of those who were given up nothing more is awaited in the steps either.
-        for client in std::mem::take(&mut self.collection.gone) {
-            if let Some(splitting) = &mut self.steps {
-                splitting.steps.close(now, &client, actions);
-            }
-        }
-        self.collection.ask_for(window, now, actions)
-    }
-
-    /// A client whose model is cut says something in its steps.
-    pub(super) fn stepped(
-        &mut self,
-        now: Duration,
-        client: &ClientName,
-        message: FromClient,
-        payload: &[u8],
-        actions: &mut Vec<Action>,
-    ) {
-        match &mut self.steps {
-            Some(splitting) => splitting.steps.said(now, client, message, payload, actions),
-            None => self.collection.record.turn_down(&Rejection::NotSelected),
-        }
-    }
-
-    /// A client said something that cannot be of its steps.
-    pub(super) fn misstepped(
-        &mut self,
-        now: Duration,
-        client: &ClientName,
-        reason: &Rejection,
-        actions: &mut Vec<Action>,
-    ) {
-        match &mut self.steps {
-            Some(splitting) => splitting.steps.misstepped(now, client, reason, actions),
-            None => self.collection.record.turn_down(reason),
-        }
-    }
-
-    /// A client's connection is lost.
-    pub(super) fn left(&mut self, now: Duration, client: &ClientName, actions: &mut Vec<Action>) {
-        if let Some(splitting) = &mut self.steps {
-            splitting.steps.left(now, client, actions);
-        }
-    }
-
-    /// When somebody may have to be given up.
-    pub(super) fn next_deadline(&self) -> Option<Duration> {
-        let of_steps = self
-            .steps
-            .as_ref()
-            .and_then(|splitting| splitting.steps.next_deadline());
-        [self.collection.cohort.next_deadline(), of_steps]
-            .into_iter()
-            .flatten()
-            .min()
     }
 
     fn fold(&mut self, now: Duration, at: usize, opened: Opened, actions: &mut Vec<Action>) {
@@ -208,17 +130,19 @@ impl Training {
         self.collection.record.note_of(&client, metrics);
         let weight = self.description.weighting().of(update.trained.examples);
         let mut is_folded = true;
-        if let Some(splitting) = self
-            .steps
-            .as_mut()
-            .filter(|splitting| splitting.steps.stepper(at).is_some())
-        {
-            update.trained.loss = update.trained.loss.or(splitting.steps.came_to(at).0);
+        if let Some(splitting) = self.steps.as_mut().filter(|splitting| splitting.has(at)) {
+            update.trained.loss = update.trained.loss.or(splitting.loss(at));
             let weights = std::mem::take(&mut update.trained.weights);
             // One that was left out of every step has trained nothing: that is not averaged with what others have.
             let has_trained = update.trained.steps > 0;
             let weight = if has_trained { weight } else { 0.0 };
-            match splitting.take(now, at, weight, weights, &part, actions) {
+            let trained = TrainedPart {
+                at,
+                weight,
+                weights,
+                part: &part,
+            };
+            match splitting.take(now, trained, actions) {
                 // Its update is that of the joined parts, as if the client had trained both.
                 Some((weights, joined)) => {
                     update.trained.weights = weights;
@@ -271,7 +195,7 @@ impl Training {
     }
 
     /// What the updates came to; `None`, with a note in the record, when they are too few to move the model.
-    pub(super) fn close(mut self) -> Closed {
+    fn close(mut self) -> Closed {
         let (mut fronts, mut classes, mut leaders) = (Fronts::new(), BTreeMap::new(), None);
         if let Some(splitting) = self.steps.take() {
             let ended = splitting.close();
@@ -361,6 +285,89 @@ impl Training {
     }
 }
 
+impl Phase for Training {
+    fn offered(&mut self, moment: &mut Moment<'_>, client: &ClientName, offer: &Offer) -> Result<(), Rejection> {
+        match offer.task {
+            Task::Train => self.collection.offered(client, offer),
+            Task::Calibrate | Task::Evaluate => Err(moment.run.wrong_round(offer.round)),
+        }
+    }
+
+    fn received(
+        &mut self,
+        client: &ClientName,
+        round: u32,
+        task: Task,
+        update: Result<Opened, Rejection>,
+    ) -> Result<(), Rejection> {
+        self.collection.received(client, round, task, update)
+    }
+
+    fn failed(&mut self, client: &ClientName, round: u32, task: Task, reason: &Rejection) {
+        self.collection.failed(client, round, task, reason);
+    }
+
+    fn stepped(&mut self, moment: &mut Moment<'_>, client: &ClientName, message: FromClient, payload: &[u8]) {
+        match &mut self.steps {
+            Some(splitting) => splitting.said(moment.now, client, message, payload, moment.actions),
+            None => self.collection.record.turn_down(&Rejection::NotSelected),
+        }
+    }
+
+    fn misstepped(&mut self, moment: &mut Moment<'_>, client: &ClientName, reason: &Rejection) {
+        match &mut self.steps {
+            Some(splitting) => splitting.misstepped(moment.now, client, reason, moment.actions),
+            None => self.collection.record.turn_down(reason),
+        }
+    }
+
+    fn left(&mut self, moment: &mut Moment<'_>, client: &ClientName, for_good: bool) {
+        if let Some(splitting) = &mut self.steps {
+            splitting.left(moment.now, client, moment.actions);
+        }
+        self.collection.left(moment, client, for_good);
+    }
+
+    fn joined(&mut self, moment: &mut Moment<'_>, client: &ClientName) {
+        moment.actions.extend(self.collection.rejoined(client));
+    }
+
+    fn due(&self, _: &Run) -> Option<Duration> {
+        let of_steps = self.steps.as_ref().and_then(Splitting::next_deadline);
+        let of_cohort = self.collection.cohort.next_deadline();
+        [of_cohort, of_steps].into_iter().flatten().min()
+    }
+
+    /// Folds the updates whose turn it is, and asks for those within the window.
+    fn advance(mut self: Box<Self>, moment: &mut Moment<'_>) -> Next {
+        let Moment { now, ref run, .. } = *moment;
+        let (grace, window) = (run.grace(), run.window);
+        let actions = &mut *moment.actions;
+        if let Some(splitting) = &mut self.steps {
+            let members = &self.collection.cohort.members;
+            let is_handing_in = |at: usize| members.get(at).is_some_and(|member| member.is_handing_in());
+            // Whose turn is over has no part in the round either: the next one's answer need not wait for it.
+            for client in splitting.advance(now, is_handing_in, actions) {
+                self.collection.give_up(&client, &Rejection::Deadline);
+            }
+        }
+        for (at, opened) in self.collection.take(now, grace) {
+            self.fold(now, at, opened, actions);
+        }
+        // Of those who were given up nothing more is awaited in the steps either.
+        for client in std::mem::take(&mut self.collection.gone) {
+            if let Some(splitting) = &mut self.steps {
+                splitting.give_up(now, &client, actions);
+            }
+        }
+        if !self.collection.ask_for(window, now, actions) {
+            return Next::Stay(self);
+        }
+        let then = self.then;
+        then(self.close(), moment)
+    }
+}
+
 /// A round in which all have trained who will.
 pub(super) struct Closed {
     pub(super) started: Duration,
@@ -378,4 +385,14 @@ pub(super) struct Closed {
     /// The directions of the fronts' and of the back's gradients.
     pub(super) leaders: Option<Leaders>,
     pub(super) record: RoundRecord,
+}
+
+impl Closed {
+    /// What is written down of the round as it is.
+    pub(super) fn recorded(self, now: Duration) -> RoundRecord {
+        RoundRecord {
+            seconds: now.saturating_sub(self.started).as_secs_f64(),
+            ..self.record
+        }
+    }
 }

@@ -68,3 +68,63 @@ pub trait SplitMethod: Send + Sync {
         None
     }
 }
+
+impl dyn SplitMethod {
+    /// Why what the method says of fronts and backs cannot be had together, if so. After a round a front is handed on, kept or
+    /// averaged, one of the three; and a back that is one client's alone is averaged as one with the front that it was
+    /// trained with, so that this one must be averaged too.
+    pub fn contradiction(&self) -> Option<&'static str> {
+        match (self.takes_turns(), self.keeps_fronts(), self.has_a_back_for_each()) {
+            (true, true, _) => Some("a front that is handed on from client to client cannot be kept by each of them"),
+            (true, _, true) => Some("clients that take turns go on with one back: they cannot have a back each"),
+            (_, true, true) => Some(
+                "a back that is one client's alone is averaged with its front: clients that keep their fronts cannot have a \
+                 back each",
+            ),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Chosen {
+        takes_turns: bool,
+        keeps_fronts: bool,
+        has_a_back_for_each: bool,
+    }
+
+    impl SplitMethod for Chosen {
+        fn takes_turns(&self) -> bool {
+            self.takes_turns
+        }
+
+        fn keeps_fronts(&self) -> bool {
+            self.keeps_fronts
+        }
+
+        fn has_a_back_for_each(&self) -> bool {
+            self.has_a_back_for_each
+        }
+    }
+
+    #[test]
+    fn a_method_says_one_thing_of_fronts_and_backs() {
+        for takes_turns in [false, true] {
+            for keeps_fronts in [false, true] {
+                for has_a_back_for_each in [false, true] {
+                    let method = Chosen {
+                        takes_turns,
+                        keeps_fronts,
+                        has_a_back_for_each,
+                    };
+                    let said = usize::from(takes_turns) + usize::from(keeps_fronts) + usize::from(has_a_back_for_each);
+                    let method: &dyn SplitMethod = &method;
+                    assert_eq!(method.contradiction().is_some(), said > 1);
+                }
+            }
+        }
+    }
+}

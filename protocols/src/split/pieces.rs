@@ -72,16 +72,17 @@ impl Pieces {
         pick(model, &[middle(self.parameters)], &[middle(self.buffers)])
     }
 
-    /// The values of the whole from the client's and the server's.
-    pub fn join(&self, client: &Weights, server: &Weights) -> Weights {
-        let join = |client: &[f32], server: &[f32], front: usize| {
-            let (front, head) = client.split_at(front.min(client.len()));
-            [front, server, head].concat()
+    /// The values of the whole from the client's and the server's; `None` when one of them has more or fewer than belong to it.
+    pub fn join(&self, client: &Weights, server: &Weights) -> Option<Weights> {
+        let join = |client: &[f32], server: &[f32], [front, back, head]: [usize; 3]| {
+            let is_whole = client.len() == front + head && server.len() == back;
+            let (front, head) = client.split_at_checked(front).filter(|_| is_whole)?;
+            Some([front, server, head].concat())
         };
-        Weights {
-            parameters: join(&client.parameters, &server.parameters, self.parameters[0]),
-            buffers: join(&client.buffers, &server.buffers, self.buffers[0]),
-        }
+        Some(Weights {
+            parameters: join(&client.parameters, &server.parameters, self.parameters)?,
+            buffers: join(&client.buffers, &server.buffers, self.buffers)?,
+        })
     }
 
     /// What of it lies on the server between this cut and the next, that of `next`, or the end.
@@ -136,5 +137,34 @@ fn pick(model: &SubModel, parameters: &[Range<usize>], buffers: &[Range<usize>])
         units: model.units.clone(),
         parameters: model.parameters.pick(parameters),
         buffers: model.buffers.pick(buffers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use selvedge_models::{Dense, LayerDescription};
+
+    #[test]
+    fn a_whole_is_joined_from_what_belongs_to_each_side_and_from_nothing_else() {
+        let dense = |units| LayerDescription::Dense(Dense { units, bias: false });
+        let model = ModelDescription {
+            input: vec![2],
+            layers: vec![dense(1), dense(3), dense(2)],
+            first_layer: 0,
+        };
+        let pieces = Pieces::of(&model, Cut { front: 1, head: 1 }).ok();
+        let weights = |values: std::ops::Range<u8>| Weights {
+            parameters: values.map(f32::from).collect(),
+            buffers: vec![],
+        };
+        let join = |client, server| pieces.as_ref()?.join(&weights(client), &weights(server));
+        let whole = join(0..8, 8..11).map(|whole| whole.parameters);
+        let expected = [0.0, 1.0, 8.0, 9.0, 10.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        assert_eq!(whole.as_deref(), Some(expected.as_slice()));
+        // A front that has stayed where it is, one that is too short, and a back that is too long.
+        for (client, server) in [(0..0, 8..11), (0..7, 8..11), (0..8, 8..12)] {
+            assert_eq!(join(client, server), None);
+        }
     }
 }

@@ -86,6 +86,9 @@ impl Split {
     /// What the method asks of the other settings of `[split]`, of the model and of the training.
     fn check_method(&self, description: &Description, refuse: &mut dyn FnMut(&str, String)) {
         let method = &*self.method;
+        if let Some(message) = method.contradiction() {
+            refuse("split.method", message.into());
+        }
         let has_several_cuts = self.fronts().len() > 1;
         if method.needs_one_cut() && has_several_cuts {
             let message = "this method compares clients' gradients: all models must be cut at the same place";
