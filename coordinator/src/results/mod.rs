@@ -11,7 +11,6 @@
 //! | `report.html` | all of it for a person, in one page that needs nothing else |
 
 mod peak_memory;
-mod replace;
 mod report;
 mod summary;
 
@@ -29,11 +28,9 @@ use selvedge_protocols::{
     Description, ServerState,
     split::{Cut, Pieces},
 };
+use selvedge_storage::{RealFiles, replace};
 
-use self::{
-    replace::replace,
-    report::{LabelHistogram, Report},
-};
+use self::report::{LabelHistogram, Report};
 use crate::{
     Outcome, RoundRecord,
     engine::{Fronts, UnitCounts},
@@ -262,7 +259,7 @@ impl Results {
 
     fn write(&self, name: &str, text: &str) -> Result<(), ResultsError> {
         let path = self.folder.join(name);
-        replace(&path, text.as_bytes()).map_err(ResultsError::unwritable(&path))
+        replace(&RealFiles, &path, text.as_bytes()).map_err(ResultsError::unwritable(&path))
     }
 }
 
