@@ -104,6 +104,8 @@ impl Federation {
             shares: &dealt.shares,
             held_out: &dealt.held_out,
             initial: self.initial,
+            resume: None,
+            snapshots: false,
             workers: self.workers,
             stop: Some(stop),
         };

@@ -56,7 +56,7 @@ impl Display {
             (Progress::Round { answered, asked, .. }, Some(bar)) => {
                 bar.set_prefix(format!("[{answered}/{asked} clients] "));
             }
-            (Progress::Round { .. }, None) => {}
+            (Progress::Round { .. }, None) | (Progress::Snapshot { .. } | Progress::Ended { .. }, _) => {}
         }
     }
 

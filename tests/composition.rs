@@ -48,6 +48,8 @@ fn simulate(set: &[&str]) -> (ServerState, Vec<RoundRecord>) {
         held_out: &dealt.held_out,
         workers: 2,
         initial: None,
+        resume: None,
+        snapshots: false,
         stop: None,
     };
     let mut records = Vec::new();

@@ -92,6 +92,8 @@ fn run(description: &Arc<Description>, workers: usize, is_tested: bool) -> Ran {
         held_out: &dealt.held_out,
         workers,
         initial: None,
+        resume: None,
+        snapshots: false,
         stop: None,
     };
     let (mut records, mut last) = (Vec::new(), Fronts::new());

@@ -155,6 +155,8 @@ impl Round {
                 }
                 Action::Receive { client, inspector, .. } => self.receive.push((client, inspector)),
                 Action::Record(record) => self.record = Some(*record),
+                // Nobody takes the run up again.
+                Action::Snapshot(_) => {}
                 Action::Test { round, trial, .. } => {
                     self.event(Event::Tested {
                         round,

@@ -69,6 +69,8 @@ fn simulate_and_count(description: &Arc<Description>, workers: usize) -> (Server
         held_out: &dealt.held_out,
         workers,
         initial: None,
+        resume: None,
+        snapshots: false,
         stop: None,
     };
     let (mut records, mut counted) = (Vec::new(), UnitCounts::default());

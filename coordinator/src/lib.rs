@@ -1,5 +1,6 @@
 //! Runs rounds: the round engine, evaluation, records, and the QUIC server.
 
+pub mod checkpoint;
 pub mod engine;
 pub mod progress;
 pub mod record;
@@ -7,7 +8,8 @@ pub mod results;
 pub mod server;
 mod trial;
 
-pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster};
+pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Clients};
+pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster, Snapshot};
 pub use progress::{Observer, Progress};
 pub use record::{RoundRecord, StitchedRecord};
 pub use results::{Results, ResultsError, Summary};

@@ -126,6 +126,8 @@ impl Run {
                 // Nobody's model is cut.
                 Action::Step { .. } => {}
                 Action::Record(record) => self.records.push(*record),
+                // Nobody takes the run up again.
+                Action::Snapshot(_) => {}
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }

@@ -6,6 +6,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     description::ModelDescription,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// All values of a model, in the order of its [`Layout`].
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Weights {
     /// What is trained.
     pub parameters: Vec<f32>,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use selvedge_models::SubModel;
+use serde::{Deserialize, Serialize};
 
 use crate::Vectors;
 
 /// What the components of a run keep from round to round, each under its own name: `algorithm`, `server.0`,
 /// `filters.1.parameters`, …. What has the model's shape is sliced and merged with sub-models like the model.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Memory(BTreeMap<String, Vectors>);
 
 impl Memory {

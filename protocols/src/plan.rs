@@ -1,6 +1,6 @@
 //! What a plan is: which sub-model each client of a round trains.
 
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -140,4 +140,18 @@ pub trait Dealer: Send {
     fn settle(&mut self, trained: &[bool]) {
         let _ = trained;
     }
+
+    /// Between two rounds, where it is: what [`resume`](Self::resume) goes on from. Nothing, for one whose cards follow from
+    /// the round.
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    /// Goes on from where another one of the same plan was.
+    fn resume(&mut self, position: Position) {
+        let _ = position;
+    }
 }
+
+/// Where a dealer is, in numbers by name: `pass`, `client-3`, ….
+pub type Position = BTreeMap<String, Vec<u64>>;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use selvedge_models::SubModel;
+use serde::{Deserialize, Serialize};
 
 use crate::sections::all_finite;
 
 /// What the length of a vector follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// A value for each of the model's parameters. Of a sub-model, those of its parameters.
     Parameters,
@@ -32,7 +33,7 @@ impl Shape {
 pub type Named = (&'static str, Shape);
 
 /// A vector beside the model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Vector {
     /// What its length follows.
     pub shape: Shape,
@@ -41,7 +42,8 @@ pub struct Vector {
 }
 
 /// Vectors by name, in the order of their names.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Vectors(BTreeMap<String, Vector>);
 
 impl Vectors {

@@ -9,7 +9,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_client::{Front, Said};
-use selvedge_coordinator::{Action, Engine, Event, GlobalModel, Observer, Outcome, Progress, Trial};
+use selvedge_coordinator::{Action, Clients, Engine, Event, GlobalModel, Observer, Outcome, Progress, Snapshot, Trial};
 use selvedge_protocols::{
     Card, ClientName, LocalError, Memory, Rejection, ServerState,
     evaluation::{TEST_CHUNK, Tested},
@@ -58,7 +58,7 @@ pub(crate) struct Driver<'a> {
     /// What clients will keep if this round's update counts.
     proposed: BTreeMap<ClientName, Arc<Memory>>,
     /// What each client keeps from round to round.
-    kept: BTreeMap<ClientName, Arc<Memory>>,
+    clients: Clients,
     /// For each trial of this round, the chunks of its examples as far as they are evaluated.
     tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
     /// Clients whose models are cut, between two of their steps.
@@ -75,6 +75,7 @@ impl<'a> Driver<'a> {
     pub(crate) fn new(
         simulation: &'a Simulation<'a>,
         engine: Engine,
+        clients: Clients,
         limits: Limits,
         jobs: Sender<Job>,
         done: Receiver<Done>,
@@ -91,7 +92,7 @@ impl<'a> Driver<'a> {
             outstanding: 0,
             offered: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            clients,
             tested: BTreeMap::new(),
             fronts: BTreeMap::new(),
             entering: VecDeque::new(),
@@ -105,6 +106,9 @@ impl<'a> Driver<'a> {
         let mut stop = self.simulation.stop.clone().unwrap_or_else(never);
         let done = self.done.clone();
         let mut events = VecDeque::from([Event::Tick]);
+        if self.simulation.snapshots && self.simulation.resume.is_none() {
+            self.put_down(&self.engine.snapshot(), observe);
+        }
         loop {
             while let Some(event) = events.pop_front() {
                 for action in self.engine.handle(NOW, event) {
@@ -196,7 +200,7 @@ impl<'a> Driver<'a> {
                 // What was turned down at once is never asked for.
                 drop(self.withdraw(&client));
                 if let (Some(kept), Ok(())) = (self.proposed.remove(&client), verdict) {
-                    self.kept.insert(client, kept);
+                    self.clients.memory.insert(client, kept);
                 }
             }
             Action::Test {
@@ -241,9 +245,20 @@ impl<'a> Driver<'a> {
                     fronts: self.engine.fronts(),
                 });
             }
+            Action::Snapshot(snapshot) => self.put_down(&snapshot, observe),
             Action::Finish(outcome) => return Some(outcome),
         }
         None
+    }
+
+    /// Tells whoever watches where the run is.
+    fn put_down(&self, snapshot: &Snapshot, observe: Observer<'_>) {
+        observe(Progress::Snapshot {
+            snapshot,
+            clients: &self.clients,
+            // Clients of a simulation are put down with the run.
+            resumable: &mut Vec::new(),
+        });
     }
 
     /// Takes back an update that is offered.
@@ -287,7 +302,7 @@ impl<'a> Driver<'a> {
             && let Some(mut job) = self.next_job()
         {
             if let Job::Train { client, kept, .. } | Job::Evaluate { client, kept, .. } = &mut job {
-                *kept = self.kept.get(client).cloned().unwrap_or_default();
+                *kept = self.clients.memory.get(client).cloned().unwrap_or_default();
             }
             self.running += 1;
             self.outstanding += 1;
@@ -298,7 +313,7 @@ impl<'a> Driver<'a> {
 
     /// A client whose model is cut is to begin.
     fn enter(&mut self, client: ClientName, round: u32, card: Card, model: Arc<GlobalModel>) -> Option<Outcome> {
-        let kept = self.kept.get(&client).cloned().unwrap_or_default();
+        let kept = self.clients.memory.get(&client).cloned().unwrap_or_default();
         self.entering.push_back(Job::Enter {
             client,
             round,

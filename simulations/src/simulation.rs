@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
-use selvedge_coordinator::{Engine, Observer, Outcome, Roster, Trial};
+use selvedge_coordinator::{Clients, Engine, Observer, Outcome, Roster, Snapshot, Trial};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
@@ -50,6 +50,10 @@ pub struct Simulation<'a> {
     pub held_out: &'a Partition,
     /// The model's first weights; `None` when they are to be drawn from the run's seed.
     pub initial: Option<Weights>,
+    /// Where the run was put down, if it is taken up again: then the first weights do not matter.
+    pub resume: Option<(Snapshot, Clients)>,
+    /// Whether whoever watches is told where the run is after each round.
+    pub snapshots: bool,
     /// How many threads train clients, at least 1; more than there are jobs at a time are not started.
     pub workers: usize,
     /// A message here ends the run; what is under way is abandoned.
@@ -160,6 +164,14 @@ impl Simulation<'_> {
             Roster::Numbered(description.clients),
             limits.window,
         );
+        let (mut engine, mut clients) = (engine, Clients::default());
+        if let Some((snapshot, known)) = &self.resume {
+            engine = engine.resumed(snapshot.clone()).map_err(LocalError::from)?;
+            clients = known.clone();
+        }
+        if self.snapshots {
+            engine = engine.with_snapshots();
+        }
 
         thread::scope(|scope| {
             let (jobs, queue) = bounded(limits.running);
@@ -175,7 +187,7 @@ impl Simulation<'_> {
                     .map_err(SimulationError::Thread)?;
             }
             drop((queue, results));
-            let ended = Driver::new(self, engine, limits, jobs, done).run(observe);
+            let ended = Driver::new(self, engine, clients, limits, jobs, done).run(observe);
             // What is under way does not count any more.
             abandon.store(true, Ordering::Relaxed);
             ended

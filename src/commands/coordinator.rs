@@ -6,18 +6,23 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use clap::Args;
 use selvedge_client::command::interrupted;
-use selvedge_coordinator::{Progress, Server, server::run_id};
-use selvedge_protocols::wire::{Credentials, Limits, Listener, certificates::COORDINATOR};
+use selvedge_coordinator::{Outcome, Progress, Server, Summary, server::run_id};
+use selvedge_models::Layout;
+use selvedge_protocols::{
+    ServerState,
+    wire::{Credentials, Limits, Listener, certificates::COORDINATOR},
+};
 use tokio::{runtime::Runtime, sync::Notify};
 
 use super::{
     Failure,
-    description::{Changes, base},
+    checkpoints::{Resumption, Saved},
+    description::Changes,
     output::Output,
 };
 use crate::progress::Display;
@@ -29,8 +34,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 #[derive(Args)]
 pub(crate) struct Coordinator {
-    /// The description
-    file: PathBuf,
+    /// The description; not needed with --resume
+    #[arg(required_unless_present = "resume")]
+    file: Option<PathBuf>,
     /// The folder of certificates, as `selvedge certs new` makes it
     #[arg(long, value_name = "FOLDER", default_value = "certs")]
     certs: PathBuf,
@@ -41,16 +47,17 @@ pub(crate) struct Coordinator {
     changes: Changes,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    resumption: Resumption,
 }
 
 impl Coordinator {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let started = Instant::now();
-        let description = Arc::new(self.changes.read(Some(&self.file))?);
-        let base = base(Some(&self.file));
+        let described = self.resumption.describe(self.file.as_deref(), &self.changes)?;
+        let description = described.description.clone();
         let layout = description.model.layout()?;
         // The examples to train on stay with the clients; what the coordinator has of its own is the test set.
-        let test = description.data.load_test(&base)?.map(Arc::new);
+        let test = description.data.load_test(&described.base)?.map(Arc::new);
         if let Some(test) = &test {
             description.check_data(test, "the test examples")?;
         }
@@ -63,16 +70,19 @@ impl Coordinator {
         let address = listener.local_address()?;
         let stop = interrupted().map_err(Failure::system)?;
         drop(entered);
-        let mut results = self.output.results(&description)?;
+        let run = run_id(&description, SystemTime::now());
+        let mut saved = described.save(&self.output, run)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
         // Even when quiet: with port 0 nobody could know it otherwise.
         writeln!(io::stderr(), "listening on {address}").map_err(Failure::system)?;
 
         let server = Server {
             description: description.clone(),
-            run: run_id(&description, SystemTime::now()),
+            run: saved.run.clone(),
             test,
             initial: None,
+            resume: saved.resume.take(),
+            snapshots: saved.is_put_down(),
             listener,
         };
         let unwritable = Notify::new();
@@ -82,26 +92,75 @@ impl Coordinator {
                 () = unwritable.notified() => {}
             }
         };
+        let (mut failed, mut ended) = (None, None);
+        let mut saved = Some(saved);
         let served = runtime.block_on(server.serve(stop, &mut |progress| {
             display.show(&progress);
-            if let Progress::Record {
-                record, units, fronts, ..
-            } = progress
-            {
-                results.keep_fronts(fronts);
-                results.count_units(units);
-                if !results.record(record) {
-                    unwritable.notify_one();
+            let Some(writing) = &mut saved else { return };
+            let noted = match progress {
+                Progress::Record {
+                    record,
+                    units,
+                    fronts,
+                    state,
+                } => {
+                    writing.results.keep_fronts(fronts);
+                    writing.results.count_units(units);
+                    let is_recorded = writing.results.record(record);
+                    match self.resumption.keep_best && is_recorded {
+                        true => writing
+                            .results
+                            .keep_best(&layout, state)
+                            .map_err(Failure::from)
+                            .map(|()| true),
+                        false => Ok(is_recorded),
+                    }
                 }
+                Progress::Snapshot {
+                    snapshot,
+                    clients,
+                    resumable,
+                } => writing.put_down(snapshot, clients).map(|rounds| {
+                    *resumable = rounds;
+                    true
+                }),
+                // Now, and not when all clients have hung up: who asked for the end may not wait that long.
+                Progress::Ended { outcome, state } => {
+                    ended = saved.take().map(|saved| finish(saved, outcome, &layout, state));
+                    Ok(true)
+                }
+                _ => Ok(true),
+            };
+            if let Ok(false) | Err(_) = noted {
+                failed = failed.take().or(noted.err());
+                unwritable.notify_one();
             }
         }));
         // An evaluation that is still under way after an interruption is not waited for.
         runtime.shutdown_timeout(Duration::ZERO);
         display.finish();
-        let (state, outcome) = served?;
-        let seconds = started.elapsed().as_secs_f64();
-        let folder = results.folder().to_owned();
-        let summary = results.finish(outcome, &layout, &state, None, seconds)?;
-        self.output.conclude(&summary, &folder)
+        served?;
+        match (failed, ended) {
+            (Some(failure), _) => Err(failure),
+            (None, Some(ended)) => {
+                let (summary, folder, how_to_go_on) = ended?;
+                self.output.conclude(&summary, &folder, how_to_go_on.as_deref())
+            }
+            (None, None) => Err(Failure::system("the run has ended without a word")),
+        }
     }
+}
+
+/// Writes what a run leaves: the summary, its folder, and how it can go on.
+fn finish(
+    mut saved: Saved,
+    outcome: Outcome,
+    layout: &Layout,
+    state: &ServerState,
+) -> Result<(Summary, PathBuf, Option<String>), Failure> {
+    let how_to_go_on = saved.finish("coordinator")?;
+    let seconds = saved.seconds();
+    let folder = saved.results.folder().to_owned();
+    let summary = saved.results.finish(outcome, layout, state, None, seconds)?;
+    Ok((summary, folder, how_to_go_on))
 }

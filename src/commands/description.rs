@@ -33,6 +33,22 @@ impl Changes {
     }
 }
 
+impl Changes {
+    /// Whether anything is to be changed.
+    pub(crate) fn are_any(&self) -> bool {
+        !self.set.is_empty() || self.seed.is_some()
+    }
+
+    /// A description's text with the changes made.
+    pub(crate) fn applied_to(&self, text: &str, origin: &str) -> Result<Description, DescriptionError> {
+        let mut description = Description::parse(text, origin, &self.set)?;
+        if let Some(seed) = self.seed {
+            description.seed = Seed(seed);
+        }
+        Ok(description)
+    }
+}
+
 /// The folder that paths in a description are relative to: the one that the description is in.
 pub(crate) fn base(file: Option<&Path>) -> PathBuf {
     file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default()

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt};
 
 use selvedge_client::ClientError;
-use selvedge_coordinator::{ResultsError, ServerError};
+use selvedge_coordinator::{CheckpointError, ResultsError, ServerError};
 use selvedge_data::DataError;
 use selvedge_models::ModelError;
 use selvedge_protocols::{LocalError, description::DescriptionError, wire::WireError};
@@ -70,7 +70,14 @@ macro_rules! coded {
     };
 }
 
-coded!(DescriptionError, DataError, ResultsError, WireError, ClientError);
+coded!(
+    CheckpointError,
+    DescriptionError,
+    DataError,
+    ResultsError,
+    WireError,
+    ClientError
+);
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {

@@ -3,6 +3,7 @@
 mod bench;
 mod certs;
 mod check;
+mod checkpoints;
 mod coordinator;
 mod cuts;
 mod data;

@@ -38,7 +38,12 @@ impl Output {
     }
 
     /// Tells how a run ended; the exit code says it too.
-    pub(crate) fn conclude(&self, summary: &Summary, folder: &Path) -> Result<ExitCode, Failure> {
+    pub(crate) fn conclude(
+        &self,
+        summary: &Summary,
+        folder: &Path,
+        how_to_go_on: Option<&str>,
+    ) -> Result<ExitCode, Failure> {
         if self.json {
             print(serde_json::to_string(summary).map_err(Failure::system)?)?;
         } else if !self.quiet {
@@ -59,6 +64,9 @@ impl Output {
                 "the trained weights, rounds and report are saved: {}",
                 report.display()
             ))?;
+            if let Some(how_to_go_on) = how_to_go_on.filter(|_| summary.outcome != Outcome::Completed) {
+                print(how_to_go_on)?;
+            }
         }
         match summary.outcome {
             Outcome::Completed if summary.applied == 0 => Err(Failure::nothing_applied()),

@@ -1,18 +1,14 @@
 //! `selvedge simulate`: a whole federation in this process.
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, thread, time::Instant};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::SystemTime};
 
 use clap::Args;
 use crossbeam_channel::bounded;
-use selvedge_coordinator::Progress;
+use selvedge_coordinator::{Progress, server::run_id};
 use selvedge_data::describe;
 use selvedge_simulations::{Simulation, SimulationError};
 
-use super::{
-    Failure,
-    description::{Changes, base},
-    output::Output,
-};
+use super::{Failure, checkpoints::Resumption, description::Changes, output::Output};
 use crate::progress::Display;
 
 /// Clients whose holdings the report shows: more would be too narrow to see.
@@ -26,6 +22,8 @@ pub(crate) struct Simulate {
     changes: Changes,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    resumption: Resumption,
     /// Threads that train clients, each with a model of its own, no more than there are clients in a
     /// round; the results do not depend on it [default: the number of
     /// processors]
@@ -35,22 +33,28 @@ pub(crate) struct Simulate {
 
 impl Simulate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let started = Instant::now();
-        let description = Arc::new(self.changes.read(self.file.as_deref())?);
+        let described = self.resumption.describe(self.file.as_deref(), &self.changes)?;
+        let description = described.description.clone();
         if description.capacities_are_reported() {
             return Err(SimulationError::NoShares.into());
         }
         let layout = description.model.layout()?;
-        let split = description.data.load(&base(self.file.as_deref()))?;
+        let split = description.data.load(&described.base)?;
         description.check_split(&split)?;
         let dealt = description.deal(&split.train)?;
         let holdings = describe(&split.train, &dealt.all, CLIENTS_SHOWN);
 
-        let mut results = self.output.results(&description)?;
+        let run = run_id(&description, SystemTime::now());
+        let mut saved = described.save(&self.output, run)?;
         let mut display = Display::new(description.rounds, self.output.quiet || self.output.json);
         let (end, stop) = bounded(1);
         let interrupt = end.clone();
+        let mut asked = false;
         ctrlc::set_handler(move || {
+            // Whoever asks twice does not want to wait.
+            if std::mem::replace(&mut asked, true) {
+                std::process::exit(130);
+            }
             // Full means that the end was asked for already.
             let _ = interrupt.try_send(());
         })
@@ -66,26 +70,51 @@ impl Simulate {
             shares: &dealt.shares,
             held_out: &dealt.held_out,
             initial: None,
+            resume: saved.resume.take(),
+            snapshots: saved.is_put_down(),
             workers,
             stop: Some(stop),
         };
+        let mut failed = None;
         let (state, outcome) = simulation.run(&mut |progress| {
             display.show(&progress);
-            if let Progress::Record {
-                record, units, fronts, ..
-            } = progress
-            {
-                results.keep_fronts(fronts);
-                results.count_units(units);
-                if !results.record(record) {
-                    let _ = end.try_send(());
+            let noted = match progress {
+                Progress::Record {
+                    record,
+                    units,
+                    fronts,
+                    state,
+                } => {
+                    saved.results.keep_fronts(fronts);
+                    saved.results.count_units(units);
+                    let is_recorded = saved.results.record(record);
+                    match self.resumption.keep_best && is_recorded {
+                        true => saved
+                            .results
+                            .keep_best(&layout, state)
+                            .map_err(Failure::from)
+                            .map(|()| true),
+                        false => Ok(is_recorded),
+                    }
                 }
+                Progress::Snapshot { snapshot, clients, .. } => saved.put_down(snapshot, clients).map(|_| true),
+                _ => Ok(true),
+            };
+            if let Ok(false) | Err(_) = noted {
+                failed = failed.take().or(noted.err());
+                let _ = end.try_send(());
             }
         })?;
         display.finish();
-        let seconds = started.elapsed().as_secs_f64();
-        let folder = results.folder().to_owned();
-        let summary = results.finish(outcome, &layout, &state, Some(&holdings), seconds)?;
-        self.output.conclude(&summary, &folder)
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        let how_to_go_on = saved.finish("simulate")?;
+        let seconds = saved.seconds();
+        let folder = saved.results.folder().to_owned();
+        let summary = saved
+            .results
+            .finish(outcome, &layout, &state, Some(&holdings), seconds)?;
+        self.output.conclude(&summary, &folder, how_to_go_on.as_deref())
     }
 }

@@ -102,6 +102,8 @@ impl Federation {
             held_out: &dealt.held_out,
             workers: 2,
             initial: None,
+            resume: None,
+            snapshots: false,
             stop: None,
         };
         let (mut records, mut notices) = (Vec::new(), Vec::new());
@@ -139,6 +141,8 @@ impl Federation {
             run: run_id(&self.description, SystemTime::now()),
             test: self.split.test.clone().map(Arc::new),
             initial: None,
+            resume: None,
+            snapshots: false,
             listener,
         };
         let (mut records, mut notices) = (Vec::new(), Vec::new());

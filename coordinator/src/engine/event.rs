@@ -12,7 +12,7 @@ use selvedge_protocols::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{GlobalModel, Inspector, Opened};
+use super::{GlobalModel, Inspector, Opened, Snapshot};
 use crate::{Trial, record::RoundRecord};
 
 /// What happened.
@@ -169,6 +169,8 @@ pub enum Action {
     },
     /// A round is over.
     Record(Box<RoundRecord>),
+    /// Where the run is now, after the round that was recorded: it can be taken up again from here.
+    Snapshot(Box<Snapshot>),
     /// The run is over.
     Finish(Outcome),
 }

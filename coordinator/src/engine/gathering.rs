@@ -31,10 +31,18 @@ impl Phase for Gathering {
         if run.round == run.description.rounds {
             return Next::Finish(Outcome::Completed);
         }
-        if run.roster.len() >= run.clients_needed() {
+        let is_over = moment.now >= self.since + run.wait();
+        // A run that is taken up again goes on as it would have: with all who were there.
+        let are_back = run.returning.iter().all(|client| run.roster.contains(client));
+        if is_over && !are_back {
+            moment.run.returning.clear();
+        }
+        let run = &*moment.run;
+        if run.roster.len() >= run.clients_needed() && (are_back || is_over) {
+            moment.run.returning.clear();
             return (self.then)((), moment);
         }
-        match moment.now >= self.since + run.wait() {
+        match is_over {
             true => Next::Finish(Outcome::TooFewClients),
             false => Next::Stay(self),
         }

@@ -19,6 +19,7 @@ mod phase;
 mod roster;
 mod rounds;
 mod run;
+mod snapshot;
 mod splitting;
 mod steps;
 mod training;
@@ -28,11 +29,12 @@ pub use event::{Action, Event, Outcome};
 pub use global_model::{Fronts, GlobalModel};
 pub use inspector::{Inspector, Opened};
 pub use roster::Roster;
+pub use snapshot::Snapshot;
 pub use units::UnitCounts;
 
 use std::{sync::Arc, time::Duration};
 
-use selvedge_models::Weights;
+use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{ClientName, Description, Parts, Rejection, ServerState};
 
 use self::{
@@ -62,6 +64,27 @@ impl Engine {
         let phase = phase::first(&description);
         let run = Run::new(description, parts, initial, roster, window);
         Self { run, phase }
+    }
+
+    /// The same run, that goes on from a snapshot of it.
+    ///
+    /// # Errors
+    /// When the snapshot is of another model.
+    pub fn resumed(mut self, snapshot: Snapshot) -> Result<Self, ModelError> {
+        self.run.resume(snapshot)?;
+        Ok(self)
+    }
+
+    /// The same run, which gives a [snapshot](Action::Snapshot) after each round.
+    #[must_use]
+    pub fn with_snapshots(mut self) -> Self {
+        self.run.keeps_snapshots = true;
+        self
+    }
+
+    /// Where the run is, before anything has happened.
+    pub fn snapshot(&self) -> Snapshot {
+        self.run.snapshot()
     }
 
     /// The global model and the algorithm's vectors, as they are after the last complete round.

@@ -35,6 +35,14 @@ impl Roster {
         }
     }
 
+    /// Those that have joined over the network.
+    pub(super) fn joined(&self) -> BTreeSet<ClientName> {
+        match self {
+            Self::Numbered(_) => BTreeSet::new(),
+            Self::Joined(names) => names.clone(),
+        }
+    }
+
     pub(super) fn join(&mut self, client: ClientName) {
         if let Self::Joined(names) = self {
             names.insert(client);

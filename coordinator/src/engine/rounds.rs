@@ -120,5 +120,8 @@ fn evaluate((mut closed, statistics): (Closed, BTreeMap<Width, Vec<f32>>), momen
 /// Writes a round down, and waits for the clients of the next.
 fn record(record: RoundRecord, moment: &mut Moment<'_>) -> Next {
     moment.actions.push(Action::Record(Box::new(record)));
+    if moment.run.keeps_snapshots {
+        moment.actions.push(Action::Snapshot(Box::new(moment.run.snapshot())));
+    }
     Next::Phase(gather(moment.now))
 }

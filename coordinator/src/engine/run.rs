@@ -38,6 +38,10 @@ pub(super) struct Run {
     pub(super) window: usize,
     /// The last round that was begun; 0 before the first.
     pub(super) round: u32,
+    /// Of a run that was taken up again, who was there when it was put down, until its next round.
+    pub(super) returning: BTreeSet<ClientName>,
+    /// Whether a snapshot is taken after each round.
+    pub(super) keeps_snapshots: bool,
 }
 
 impl Run {
@@ -64,7 +68,14 @@ impl Run {
             leaders: Default::default(),
             window: window.max(1),
             round: 0,
+            returning: BTreeSet::new(),
+            keeps_snapshots: false,
         }
+    }
+
+    /// After how many layers the model of a client is cut, if it is.
+    pub(super) fn cut_of(&self, client: &ClientName) -> Option<Cut> {
+        self.cuts.of(client)
     }
 
     /// How many clients the next round waits for.
@@ -73,6 +84,7 @@ impl Run {
         let start = description.network.start_with.unwrap_or(description.clients);
         match self.round {
             0 => start,
+            _ if !self.returning.is_empty() => self.returning.len(),
             _ => description.quorum(description.cohort_size()).min(start),
         }
     }

@@ -5,6 +5,8 @@
 //! | `description.toml` | the run's description, with every default written out |
 //! | `rounds.jsonl` | a [`RoundRecord`] a line, each written when its round is over |
 //! | `model.safetensors` | the final model, each tensor under its layer's name |
+//! | `best.safetensors` | where that is asked for, the model of the best round by test accuracy (or loss) |
+//! | `checkpoints/` | where that is asked for, from what the run can be taken up again |
 //! | `back.safetensors`, `fronts/CLIENT.safetensors` | instead of the model, where clients keep their fronts: the server's layers, and the layers of each client whose front was evaluated last |
 //! | `summary.json` | the [`Summary`] |
 //! | `units.json` | of a run with sub-models, how often each unit was trained: for each width group the place of its first layer, and a count for each unit |
@@ -32,13 +34,14 @@ use selvedge_storage::{RealFiles, replace};
 
 use self::report::{LabelHistogram, Report};
 use crate::{
-    Outcome, RoundRecord,
+    Outcome, RoundRecord, checkpoint,
     engine::{Fronts, UnitCounts},
 };
 
 const DESCRIPTION: &str = "description.toml";
 const ROUNDS: &str = "rounds.jsonl";
 const MODEL: &str = "model.safetensors";
+const BEST: &str = "best.safetensors";
 const BACK: &str = "back.safetensors";
 const FRONTS: &str = "fronts";
 const SUMMARY: &str = "summary.json";
@@ -75,6 +78,22 @@ pub enum ResultsError {
         /// The system's reason.
         error: io::Error,
     },
+    /// A file of a run that is taken up again cannot be read.
+    #[error("{}: cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Records of a run that is taken up again are missing.
+    #[error("{}: the records do not reach round {round}, after which the run was put down; put back the file", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The round.
+        round: u32,
+    },
     /// The final model cannot be saved.
     #[error("the final model cannot be saved: {0}")]
     Model(#[from] Box<ModelError>),
@@ -85,7 +104,8 @@ impl ResultsError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Occupied { .. } => "E-RESULTS-OCCUPIED",
-            Self::Unwritable { .. } => "E-RESULTS-FILE",
+            Self::Unwritable { .. } | Self::Unreadable { .. } => "E-RESULTS-FILE",
+            Self::Incomplete { .. } => "E-RESULTS-RECORDS",
             Self::Model(_) => "E-RESULTS-MODEL",
         }
     }
@@ -105,7 +125,18 @@ impl Results {
     /// When a file of a run is there already, or the folder cannot be written.
     pub fn create(folder: &Path, description: &Description) -> Result<Self, ResultsError> {
         let occupied = || ResultsError::Occupied { folder: folder.into() };
-        let files = [DESCRIPTION, ROUNDS, MODEL, BACK, FRONTS, SUMMARY, UNITS, REPORT];
+        let files = [
+            DESCRIPTION,
+            ROUNDS,
+            MODEL,
+            BEST,
+            BACK,
+            FRONTS,
+            SUMMARY,
+            UNITS,
+            REPORT,
+            checkpoint::FOLDER,
+        ];
         if files.iter().any(|name| is_taken(&folder.join(name))) {
             return Err(occupied());
         }
@@ -128,6 +159,81 @@ impl Results {
         };
         results.write(DESCRIPTION, &description.to_toml())?;
         Ok(results)
+    }
+
+    /// The folder of a run that was put down after `round`, to go on with: what was recorded later did not come to pass.
+    ///
+    /// # Errors
+    /// When the folder or its records cannot be read or written, or a round is not among the records.
+    pub fn resume(folder: &Path, description: &Description, round: u32) -> Result<Self, ResultsError> {
+        let path = folder.join(ROUNDS);
+        let text = fs::read(&path).map_err(|error| ResultsError::Unreadable {
+            path: path.clone(),
+            error,
+        })?;
+        // The last line may be half a line.
+        let records = text
+            .split(|byte| *byte == b'\n')
+            .map_while(|line| serde_json::from_slice(line).ok());
+        let records: Vec<RoundRecord> = records.take(round as usize).collect();
+        let has_all = records.iter().map(|record| record.round).eq(1..=round);
+        if !has_all {
+            return Err(ResultsError::Incomplete { path, round });
+        }
+        let lines = records
+            .iter()
+            .map(|record| serde_json::to_string(record).map(|line| line + "\n"));
+        let lines: String = lines
+            .collect::<Result<_, _>>()
+            .map_err(io::Error::from)
+            .map_err(ResultsError::unwritable(&path))?;
+        replace(&RealFiles, &path, lines.as_bytes()).map_err(ResultsError::unwritable(&path))?;
+        let rounds = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map_err(ResultsError::unwritable(&path))?;
+        let results = Self {
+            folder: folder.into(),
+            description: description.clone(),
+            rounds,
+            records,
+            units: UnitCounts::default(),
+            fronts: Fronts::new(),
+            failed: None,
+        };
+        results.write(DESCRIPTION, &description.to_toml())?;
+        Ok(results)
+    }
+
+    /// Sees to it that what was recorded so far outlives the machine.
+    ///
+    /// # Errors
+    /// When the system cannot.
+    pub fn sync(&self) -> Result<(), ResultsError> {
+        self.rounds
+            .sync_all()
+            .map_err(ResultsError::unwritable(&self.folder.join(ROUNDS)))
+    }
+
+    /// Saves the model beside the last one, if its round's accuracy (or its loss, where there is no accuracy) is better than
+    /// in any round before it. Where clients keep their fronts there is no one model, and nothing is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_best(&self, layout: &Layout, state: &ServerState) -> Result<(), ResultsError> {
+        let merit = |record: &RoundRecord| record.test_accuracy.or(record.test_loss.map(|loss| -loss));
+        let Some((last, before)) = self.records.split_last() else {
+            return Ok(());
+        };
+        let best = before.iter().filter_map(merit).fold(f64::NEG_INFINITY, f64::max);
+        if self.description.keeps_fronts() || merit(last).is_none_or(|merit| merit <= best) {
+            return Ok(());
+        }
+        let aside = self.folder.join(format!("{BEST}.aside"));
+        let saved = state.weights.save(layout, &aside);
+        saved.map_err(|error| ResultsError::Model(Box::new(error)))?;
+        let path = self.folder.join(BEST);
+        fs::rename(&aside, &path).map_err(ResultsError::unwritable(&path))
     }
 
     /// [`create`](Self::create) for a run that was given no folder: `results/NAME`, or `results/NAME-2`, …, the first

@@ -35,7 +35,7 @@ use super::{
     standing::Standing,
 };
 use crate::{
-    Action, Engine, Event, Observer, Outcome, Progress, Trial,
+    Action, Clients, Engine, Event, Observer, Outcome, Progress, Snapshot, Trial,
     engine::{GlobalModel, Inspector},
 };
 
@@ -76,6 +76,8 @@ pub(super) struct Driver {
     /// The last round in which each client's update was taken in: said again to a client that comes back, since it may
     /// not have heard it.
     accepted: BTreeMap<ClientName, u32>,
+    /// The rounds after which the run can be taken up again.
+    resumable: Vec<u32>,
     done: JoinSet<Done>,
     /// Lets one evaluation of the coordinator's own run at a time.
     tests: Arc<Semaphore>,
@@ -111,11 +113,36 @@ impl Driver {
             offers: BTreeMap::new(),
             partials: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            resumable: Vec::new(),
             done: JoinSet::new(),
             tests: Arc::new(Semaphore::new(1)),
             notices: Notices::default(),
             standing: Standing::default(),
         }
+    }
+
+    /// The last round in which each client's update was taken in, of a run that is taken up again.
+    pub(super) fn accepted(&mut self, accepted: BTreeMap<ClientName, u32>) {
+        self.accepted = accepted;
+    }
+
+    /// Tells whoever watches where the run is before its first round.
+    pub(super) fn begun(&mut self, observe: Observer<'_>) {
+        let snapshot = self.engine.snapshot();
+        self.put_down(&snapshot, observe);
+    }
+
+    /// Tells whoever watches where the run is.
+    fn put_down(&mut self, snapshot: &Snapshot, observe: Observer<'_>) {
+        let clients = Clients {
+            accepted: self.accepted.clone(),
+            ..Clients::default()
+        };
+        observe(Progress::Snapshot {
+            snapshot,
+            clients: &clients,
+            resumable: &mut self.resumable,
+        });
     }
 
     /// What clients may fetch.
@@ -139,6 +166,10 @@ impl Driver {
             while let Some(event) = self.events.pop_front() {
                 for action in self.engine.handle(self.began.elapsed(), event) {
                     if let Some(outcome) = self.act(action, observe)? {
+                        observe(Progress::Ended {
+                            outcome,
+                            state: self.engine.state(),
+                        });
                         self.part(outcome).await;
                         return Ok(outcome);
                     }
@@ -414,6 +445,7 @@ impl Driver {
                     fronts: self.engine.fronts(),
                 });
             }
+            Action::Snapshot(snapshot) => self.put_down(&snapshot, observe),
             Action::Finish(outcome) => return Ok(Some(outcome)),
         }
         Ok(None)

@@ -28,7 +28,7 @@ use selvedge_protocols::{
 use tokio::sync::mpsc;
 
 use self::driver::Driver;
-use crate::{Engine, Observer, Outcome, Roster};
+use crate::{Clients, Engine, Observer, Outcome, Roster, Snapshot};
 
 /// Updates that are received at a time, beside the one that is folded next.
 const WINDOW: usize = 8;
@@ -46,6 +46,10 @@ pub struct Server {
     pub test: Option<Arc<Dataset>>,
     /// The model's first weights; `None` when they are to be drawn from the run's seed.
     pub initial: Option<Weights>,
+    /// Where the run was put down, if it is taken up again: then the first weights do not matter.
+    pub resume: Option<(Snapshot, Clients)>,
+    /// Whether whoever watches is told where the run is after each round.
+    pub snapshots: bool,
     /// The open door.
     pub listener: Listener,
 }
@@ -106,6 +110,8 @@ impl Server {
             run,
             test,
             initial,
+            resume,
+            snapshots,
             listener,
         } = self;
         description.check()?;
@@ -130,12 +136,24 @@ impl Server {
             Roster::Joined(Default::default()),
             WINDOW,
         );
+        let (mut engine, mut clients) = (engine, Clients::default());
+        let is_new = resume.is_none();
+        if let Some((snapshot, known)) = resume {
+            (engine, clients) = (engine.resumed(snapshot)?, known);
+        }
+        if snapshots {
+            engine = engine.with_snapshots();
+        }
         let limits = Limits::from(&description.network);
         let largest_step = description.largest_step();
         let listener = Arc::new(listener);
         let (signals, heard) = mpsc::channel(HEARD);
         let advice = advice::Advice::of(&description)?;
         let mut driver = Driver::new(description, requirements, advice, engine, test, welcome, heard, limits);
+        driver.accepted(clients.accepted);
+        if snapshots && is_new {
+            driver.begun(observe);
+        }
         let door = door::Door {
             listener: listener.clone(),
             limits,

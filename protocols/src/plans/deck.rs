@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::partitioned::Partitioned;
-use crate::plan::{Card, Dealer, Seat};
+use crate::plan::{Card, Dealer, Position, Seat};
 
 /// Each client gets the next card; an empty deck is followed by another, shuffled anew. A card whose client failed goes
 /// back under its deck, so that each pass is completed: every block is trained as often as every other.
@@ -20,6 +20,9 @@ pub(super) struct Deck {
     /// What each client of the round has: the pass, and its blocks.
     hands: Vec<(u32, Vec<u32>)>,
 }
+
+/// The last pass, in the deck's position; the others are the cards of each pass that is open.
+const PASS: &str = "pass";
 
 /// Decks that may be open at a time for the sake of clients that train several blocks at once.
 const MOST_OPEN: usize = 8;
@@ -64,6 +67,25 @@ impl Dealer for Deck {
         let card =
             |(seat, (pass, blocks)): (&Seat, &(u32, Vec<u32>))| Card::new(seed, *pass, seat.width, blocks.clone());
         cohort.iter().zip(&self.hands).map(card).collect()
+    }
+
+    fn position(&self) -> Position {
+        let deck = |(pass, deck): (&u32, &VecDeque<u32>)| {
+            let cards = deck.iter().map(|card| u64::from(*card)).collect();
+            (pass.to_string(), cards)
+        };
+        let pass = (PASS.into(), vec![u64::from(self.pass)]);
+        self.open.iter().map(deck).chain([pass]).collect()
+    }
+
+    fn resume(&mut self, mut position: Position) {
+        let pass = position.remove(PASS).and_then(|pass| pass.first().copied());
+        self.pass = pass.map_or(0, |pass| pass as u32);
+        let deck = |(pass, cards): (String, Vec<u64>)| {
+            let cards = cards.into_iter().map(|card| card as u32).collect();
+            Some((pass.parse().ok()?, cards))
+        };
+        self.open = position.into_iter().filter_map(deck).collect();
     }
 
     fn settle(&mut self, trained: &[bool]) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::partitioned::Partitioned;
 use crate::{
     ClientName,
-    plan::{Card, Dealer, Seat},
+    plan::{Card, Dealer, Position, Seat},
 };
 
 /// In round t of pass e, client i trains block σ_e((i + t) mod S), for a permutation σ_e drawn for each pass: every
@@ -58,6 +58,19 @@ impl Dealer for LatinSquare {
             Card::new(seed, pass, seat.width, (t..t + count).map(block).collect())
         };
         cohort.iter().map(card).collect()
+    }
+
+    fn position(&self) -> Position {
+        let row = |(client, row): (&ClientName, &Row)| (client.to_string(), vec![row.number, row.trained]);
+        self.clients.iter().map(row).collect()
+    }
+
+    fn resume(&mut self, position: Position) {
+        let row = |(client, row): (String, Vec<u64>)| match row[..] {
+            [number, trained] => Some((ClientName::new(&client).ok()?, Row { number, trained })),
+            _ => None,
+        };
+        self.clients = position.into_iter().filter_map(row).collect();
     }
 
     fn settle(&mut self, trained: &[bool]) {

@@ -1,7 +1,10 @@
 //! One block for the whole cohort.
 
 use super::partitioned::Partitioned;
-use crate::plan::{Card, Dealer, Seat};
+use crate::plan::{Card, Dealer, Position, Seat};
+
+/// The name of `rounds` in the position.
+const ROUNDS: &str = "rounds";
 
 /// In round t of pass e everybody trains block σ_e(t mod S); a client that trains several blocks at once, the next ones
 /// of the pass too. A round that does not move the model is made up for.
@@ -32,6 +35,17 @@ impl Dealer for SameForAll {
             Card::new(seed, pass, seat.width, next.copied().collect())
         };
         cohort.iter().map(card).collect()
+    }
+
+    fn position(&self) -> Position {
+        Position::from([(ROUNDS.into(), vec![self.rounds])])
+    }
+
+    fn resume(&mut self, position: Position) {
+        self.rounds = position
+            .get(ROUNDS)
+            .and_then(|rounds| rounds.first().copied())
+            .unwrap_or(0);
     }
 
     fn settle(&mut self, trained: &[bool]) {

@@ -173,7 +173,7 @@ pub fn sketch(gradient: &[f32], length: usize, mut random: ChaCha8Rng) -> Vec<f3
 }
 
 /// The direction in which the leaders go, smoothed over time; a unit vector, once there is one.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leader(Option<Vec<f32>>);
 
 impl Leader {
@@ -209,7 +209,7 @@ impl Leader {
 }
 
 /// The directions of the gradients that are aligned.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leaders {
     /// Of the fronts'.
     pub fronts: Leader,

@@ -1,7 +1,7 @@
 //! The one place that knows bincode.
 //!
-//! Everything small that crosses the wire or is kept on disk in binary form passes through these
-//! two functions, so that the format can be changed here and nowhere else. Messages must not hold
+//! Everything small that crosses the wire, and every state that is kept on disk in binary form, passes through these
+//! functions, so that the format can be changed here and nowhere else. Messages must not hold
 //! collections of zero-sized elements: their length costs no bytes, so no limit could bound it.
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -67,6 +67,30 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let (message, used) = bincode::serde::decode_from_slice(bytes, CONFIG).map_err(CodecError::Decode)?;
     match bytes.len() - used {
         0 => Ok(message),
+        surplus => Err(CodecError::Trailing { bytes: surplus }),
+    }
+}
+
+/// For what this program has written itself and knows to be whole, by a hash: there is no limit.
+const KEPT: bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Fixint> =
+    bincode::config::standard().with_fixed_int_encoding();
+
+/// Encodes a state that is to be kept, however large.
+///
+/// # Errors
+/// [`CodecError::Encode`].
+pub fn encode_kept<T: Serialize + ?Sized>(state: &T) -> Result<Vec<u8>, CodecError> {
+    bincode::serde::encode_to_vec(state, KEPT).map_err(CodecError::Encode)
+}
+
+/// Decodes a state that was kept, from bytes whose hash was checked.
+///
+/// # Errors
+/// [`CodecError::Decode`], [`CodecError::Trailing`].
+pub fn decode_kept<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    let (state, used) = bincode::serde::decode_from_slice(bytes, KEPT).map_err(CodecError::Decode)?;
+    match bytes.len() - used {
+        0 => Ok(state),
         surplus => Err(CodecError::Trailing { bytes: surplus }),
     }
 }

@@ -124,6 +124,8 @@ impl Job {
             shares: &self.dealt.shares,
             held_out: &self.dealt.held_out,
             initial: None,
+            resume: None,
+            snapshots: false,
             workers,
             stop: None,
         };
