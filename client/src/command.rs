@@ -35,7 +35,8 @@ pub struct ClientCommand {
     name: String,
     #[command(flatten)]
     examples: ExamplesFrom,
-    /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process
+    /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process and
+    /// the run: of this client's last 8 runs
     #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
     state: PathBuf,
     /// Memory for training, in megabytes, beside what the program and the examples take: where clients report what they

@@ -10,6 +10,9 @@ use crate::{
     wire::BlobReference,
 };
 
+/// From how many rounds a coordinator may begin anew.
+pub const MOST_RESUMABLE: usize = 4;
+
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToCoordinator {
@@ -62,6 +65,8 @@ pub enum ToClient {
         run: String,
         /// The run's description, as TOML.
         description: String,
+        /// Tells this beginning of the run from others: a coordinator may begin anew from a state that it saved.
+        beginning: u64,
     },
     /// The client is not let in.
     TurnedAway {
@@ -81,10 +86,14 @@ pub enum ToClient {
         /// The broadcast's blob.
         blob: BlobReference,
     },
-    /// The update was taken in: what the client keeps for the next round is now valid, and its blob can go.
+    /// The update was taken in, and is the last of this client that counts: what the client keeps for the next round is now
+    /// valid, and its blob can go. Round 0 says that none counts.
     Accepted {
         /// The round.
         round: u32,
+        /// The rounds after which the coordinator may begin anew, at most [`MOST_RESUMABLE`]: the client keeps what it
+        /// needs to go back with it.
+        resumable: Vec<u32>,
     },
     /// The update was not taken in.
     Rejected {

@@ -68,9 +68,11 @@ impl Coordinator {
         // Even when quiet: with port 0 nobody could know it otherwise.
         writeln!(io::stderr(), "listening on {address}").map_err(Failure::system)?;
 
+        let began = SystemTime::now();
         let server = Server {
             description: description.clone(),
-            run: run_id(&description, SystemTime::now()),
+            run: run_id(&description, began),
+            began,
             test,
             listener,
         };

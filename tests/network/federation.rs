@@ -133,9 +133,11 @@ impl Federation {
         stop: impl Future<Output = ()>,
         mut watch: impl FnMut(&Progress<'_>),
     ) -> Run {
+        let began = SystemTime::now();
         let server = Server {
             description: self.description.clone(),
-            run: run_id(&self.description, SystemTime::now()),
+            run: run_id(&self.description, began),
+            began,
             test: self.split.test.clone().map(Arc::new),
             listener,
         };

@@ -43,7 +43,8 @@ pub struct Agent {
     pub memory: Option<u64>,
     /// Floating-point operations a second in training, if the coordinator is to know.
     pub speed: Option<f64>,
-    /// The folder for what the algorithm keeps on the client from round to round; without one it is kept in memory.
+    /// The folder for what the algorithm keeps on the client from round to round, and after the run; without one it is kept
+    /// in memory.
     pub state: Option<PathBuf>,
     /// How long it goes on trying to reach a coordinator before it gives up.
     pub give_up_after: Duration,

@@ -1,6 +1,6 @@
 //! What an agent tells whoever watches it.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use selvedge_protocols::{Rejection, Width, message::Task};
 
@@ -15,6 +15,15 @@ pub enum Moment {
         rounds: u32,
         /// How many examples this client trains on.
         examples: usize,
+    },
+    /// A file of what it keeps is damaged; it goes on with an older one.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+        /// Of which round is the newest that is whole.
+        newest: u32,
     },
     /// It begins to do what it was asked.
     Begun {
@@ -71,6 +80,11 @@ impl fmt::Display for Moment {
             Self::Joined { name, rounds, examples } => {
                 write!(f, "joined {name:?}: {rounds} rounds; {examples} examples here")
             }
+            Self::Damaged { path, detail, newest } => write!(
+                f,
+                "{}: is not what this client keeps in this run ({detail}); it goes on with what it has of round {newest}",
+                path.display()
+            ),
             Self::Begun { round, task, width } => {
                 let doing = match task {
                     Task::Train => "training",

@@ -7,7 +7,7 @@ use std::{
 
 use selvedge_protocols::{
     ClientName,
-    message::{ToClient, ToCoordinator},
+    message::{MOST_RESUMABLE, ToClient, ToCoordinator},
     wire::{Control, FrameWriter, Link, WireError, serve_streams},
 };
 use tokio::{select, time::timeout};
@@ -62,8 +62,12 @@ impl Session<'_> {
                 after: IDLE,
             })
         })?;
-        let (run, description) = match welcome {
-            ToClient::Welcome { run, description } => (run, description),
+        let (run, description, beginning) = match welcome {
+            ToClient::Welcome {
+                run,
+                description,
+                beginning,
+            } => (run, description, beginning),
             ToClient::TurnedAway { reason } => return Err(AgentError::TurnedAway(reason)),
             ToClient::Finished { reason } => return Ok(Parted::Finished(reason)),
             other => return Err(out_of_place(&other)),
@@ -73,8 +77,11 @@ impl Session<'_> {
         let begun = match begun {
             Some(begun) => begun,
             None => {
-                match Work::begin(self.agent, self.client, self.link, run, &description) {
-                    Ok(begun) => begun,
+                match Work::begin(self.agent, self.client, self.link, (run, beginning), &description) {
+                    Ok(begun) => {
+                        begun.damaged().for_each(&mut *self.observe);
+                        begun
+                    }
                     Err(error) => {
                         // It cannot take part, so nobody need wait for it.
                         let _ = leave(self.link, &mut control.writer).await;
@@ -84,8 +91,9 @@ impl Session<'_> {
             }
         };
         let work = work.insert(begun);
+        let is_anew = work.meet(beginning);
         (self.observe)(work.attach(self.link));
-        work.hear(Event::Connected, self.observe)?;
+        work.hear(Event::Connected { is_anew }, self.observe)?;
         let parted = self.converse(control, work, stop).await;
         self.patience.renew();
         parted
@@ -115,12 +123,14 @@ impl Session<'_> {
                         return Err(AgentError::TurnedAway(reason));
                     }
                     ToClient::Task { round, task, card, sections, blob } => Event::Asked {
-                        assignment: Assignment { round, task, card, sections, blob },
-                        front_is_kept: work.front_is_kept(),
+                        front_is_kept: work.front_is_kept(round),
+                        assignment: Assignment { round, task, card, sections, blob, kept: work.kept(round, task) },
                     },
-                    ToClient::Accepted { round } => Event::Accepted { round },
+                    ToClient::Accepted { round, resumable } if resumable.len() <= MOST_RESUMABLE => {
+                        Event::Accepted { round, resumable }
+                    }
                     ToClient::Rejected { round, reason } => Event::Rejected { round, reason },
-                    welcome @ ToClient::Welcome { .. } => return Err(out_of_place(&welcome)),
+                    other @ (ToClient::Welcome { .. } | ToClient::Accepted { .. }) => return Err(out_of_place(&other)),
                 },
                 error = &mut serving => return Err(error.into()),
             };

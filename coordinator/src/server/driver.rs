@@ -76,6 +76,8 @@ pub(super) struct Driver {
     /// The last round in which each client's update was taken in: said again to a client that comes back, since it may
     /// not have heard it.
     accepted: BTreeMap<ClientName, u32>,
+    /// The rounds after which this coordinator may begin anew: none, as long as it saves nothing to begin from.
+    resumable: Vec<u32>,
     done: JoinSet<Done>,
     /// Lets one evaluation of the coordinator's own run at a time.
     tests: Arc<Semaphore>,
@@ -111,6 +113,7 @@ impl Driver {
             offers: BTreeMap::new(),
             partials: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            resumable: Vec::new(),
             done: JoinSet::new(),
             tests: Arc::new(Semaphore::new(1)),
             notices: Notices::default(),
@@ -212,8 +215,8 @@ impl Driver {
                 }
                 self.sessions.insert(client.clone(), session);
                 self.tell(&client, self.welcome.clone(), observe);
-                if let Some(&round) = self.accepted.get(&client) {
-                    self.tell(&client, ToClient::Accepted { round }, observe);
+                if let Some(message) = self.last_accepted(&client) {
+                    self.tell(&client, message, observe);
                 }
                 self.events.push_back(Event::Joined { client, width });
             }
@@ -257,6 +260,15 @@ impl Driver {
         requirements
             .map(|requirements| requirements.largest_width(resources))
             .transpose()
+    }
+
+    /// What a client is told that is there again. Where the coordinator may have begun anew, one that has no update that
+    /// counts is told that too: what it keeps may be of a time that did not come to pass.
+    fn last_accepted(&self, client: &ClientName) -> Option<ToClient> {
+        let none = (!self.resumable.is_empty()).then_some(0);
+        let round = self.accepted.get(client).copied().or(none)?;
+        let resumable = self.resumable.clone();
+        Some(ToClient::Accepted { round, resumable })
     }
 
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
@@ -375,7 +387,8 @@ impl Driver {
                 let message = match verdict {
                     Ok(()) => {
                         self.accepted.insert(client.clone(), round);
-                        ToClient::Accepted { round }
+                        let resumable = self.resumable.clone();
+                        ToClient::Accepted { round, resumable }
                     }
                     Err(reason) => ToClient::Rejected { round, reason },
                 };

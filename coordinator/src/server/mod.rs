@@ -41,6 +41,8 @@ pub struct Server {
     pub description: Arc<Description>,
     /// Tells this run from others: see [`run_id`].
     pub run: String,
+    /// When it begins, for the first time or anew: tells this beginning from others of the same run.
+    pub began: SystemTime,
     /// The coordinator's test set.
     pub test: Option<Arc<Dataset>>,
     /// The open door.
@@ -98,12 +100,16 @@ impl Server {
         let Self {
             description,
             run,
+            began,
             test,
             listener,
         } = self;
+        let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let welcome = ToClient::Welcome {
             run,
             description: description.to_toml(),
+            // It comes round again after 584 years.
+            beginning: since.as_nanos() as u64,
         };
         codec::encode(&welcome)?;
         let parts = Arc::new(Parts::of(&description)?);
