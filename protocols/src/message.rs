@@ -1,6 +1,8 @@
 //! What coordinator and clients say to each other. Tensors do not travel in messages: a message names them by hash
 //! and size, and the receiver fetches them on a stream of their own.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -13,6 +15,9 @@ use crate::{
 /// From how many rounds a coordinator may begin anew.
 pub const MOST_RESUMABLE: usize = 4;
 
+/// How long clients are given to fetch the final model.
+pub const FINAL_MODEL_WITHIN: Duration = Duration::from_secs(120);
+
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToCoordinator {
@@ -22,6 +27,8 @@ pub enum ToCoordinator {
         software: String,
         /// What the client's device has.
         resources: Resources,
+        /// Whether it wants the final model, where the run has one.
+        keeps_model: bool,
     },
     /// An update is ready to be fetched.
     Offer {
@@ -106,6 +113,9 @@ pub enum ToClient {
     Finished {
         /// How it ended, for a person.
         reason: String,
+        /// The final model as a safetensors file, for a client that wants it; within [`FINAL_MODEL_WITHIN`] it can be
+        /// fetched.
+        model: Option<BlobReference>,
     },
 }
 

@@ -163,6 +163,7 @@ impl Federation {
             memory: None,
             speed: None,
             state: None,
+            keep_model: None,
             give_up_after: Duration::from_secs(60),
         }
     }

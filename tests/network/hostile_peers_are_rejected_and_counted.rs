@@ -92,6 +92,7 @@ async fn lie(
         .write(&ToCoordinator::Join {
             software,
             resources: Default::default(),
+            keeps_model: false,
         })
         .await
         .unwrap();

@@ -242,6 +242,7 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
                 .write(&ToCoordinator::Join {
                     software,
                     resources: Default::default(),
+                    keeps_model: false,
                 })
                 .await
                 .unwrap();

@@ -11,5 +11,6 @@ mod models_that_are_cut;
 mod process;
 mod processes_make_the_same_model_as_a_simulation;
 mod relay;
+mod the_final_model_can_be_kept;
 mod the_network_makes_the_same_model_as_a_simulation;
 mod who_is_turned_away;

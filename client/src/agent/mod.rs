@@ -5,6 +5,7 @@ mod assignment;
 mod connections;
 mod duty;
 mod event;
+mod final_model;
 mod moment;
 mod outcome;
 mod patience;
@@ -46,6 +47,8 @@ pub struct Agent {
     /// The folder for what the algorithm keeps on the client from round to round, and after the run; without one it is kept
     /// in memory.
     pub state: Option<PathBuf>,
+    /// The file for the final model, if it is to be kept.
+    pub keep_model: Option<PathBuf>,
     /// How long it goes on trying to reach a coordinator before it gives up.
     pub give_up_after: Duration,
 }
@@ -91,6 +94,9 @@ pub enum AgentError {
     /// What the client keeps cannot be read or written.
     #[error(transparent)]
     Kept(#[from] KeptError),
+    /// The run is over, but its final model could not be fetched or written.
+    #[error("the run is over, but its final model cannot be kept: {0}; the coordinator has it too")]
+    FinalModel(String),
     /// The coordinator says something out of place.
     #[error("the coordinator breaks the protocol: {0}")]
     OutOfPlace(String),
@@ -109,6 +115,7 @@ impl AgentError {
             Self::Model(_) => "E-MODEL",
             Self::Holding(_) => "E-CLIENT-EXAMPLES",
             Self::Kept(_) => "E-CLIENT-STATE",
+            Self::FinalModel(_) => "E-CLIENT-MODEL",
         }
     }
 }

@@ -65,6 +65,18 @@ pub enum Moment {
         /// Why.
         reason: String,
     },
+    /// It has written the final model.
+    ModelKept {
+        /// The file.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+    },
+    /// The final model was to be kept, but there is none to be had.
+    NoModel {
+        /// Why.
+        reason: String,
+    },
     /// There is no connection; it will try again.
     Lost {
         /// Why.
@@ -109,6 +121,8 @@ impl fmt::Display for Moment {
                 "round {round}: the result is dropped, the coordinator has gone on without it"
             ),
             Self::Failed { round, reason } => write!(f, "round {round}: failed: {reason}"),
+            Self::ModelKept { path, bytes } => write!(f, "{}: the final model, {bytes} bytes", path.display()),
+            Self::NoModel { reason } => write!(f, "no final model is kept: {reason}"),
             Self::Lost { error, pause } => {
                 write!(f, "{error}; trying again in {:.1} s", pause.as_secs_f64())
             }

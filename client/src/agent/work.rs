@@ -91,6 +91,11 @@ impl Work {
         &self.id
     }
 
+    /// What stays the same from round to round.
+    pub(super) fn what_stays(&self) -> Arc<Run> {
+        self.run.clone()
+    }
+
     pub(super) fn limits(&self) -> Limits {
         Limits::from(&self.run.description.network)
     }
