@@ -35,9 +35,14 @@ pub struct ClientCommand {
     name: String,
     #[command(flatten)]
     examples: ExamplesFrom,
-    /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process
+    /// The folder for what the algorithm keeps here from round to round, if anything, so that it outlives this process and
+    /// the run: of this client's last 8 runs
     #[arg(long, value_name = "FOLDER", default_value = "selvedge-state")]
     state: PathBuf,
+    /// Write the final model to this file, as safetensors, once the run is over; where clients have layers of their own,
+    /// there is no one model
+    #[arg(long, value_name = "FILE")]
+    keep_model: Option<PathBuf>,
     /// Memory for training, in megabytes, beside what the program and the examples take: where clients report what they
     /// have, this one gets a sub-model that fits
     #[arg(long, value_name = "MB", value_parser = above_zero)]
@@ -159,6 +164,7 @@ impl ClientCommand {
             memory: self.memory.map(|megabytes| (megabytes * 1e6) as u64),
             speed,
             state: Some(self.state),
+            keep_model: self.keep_model,
             give_up_after: Duration::from_secs(self.give_up_after),
         };
         let runtime = runtime::Builder::new_multi_thread()

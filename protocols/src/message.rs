@@ -1,6 +1,8 @@
 //! What coordinator and clients say to each other. Tensors do not travel in messages: a message names them by hash
 //! and size, and the receiver fetches them on a stream of their own.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,6 +11,12 @@ use crate::{
     update::{MOST_EXAMPLES, TrainingReport},
     wire::BlobReference,
 };
+
+/// From how many rounds a coordinator may begin anew.
+pub const MOST_RESUMABLE: usize = 4;
+
+/// How long clients are given to fetch the final model.
+pub const FINAL_MODEL_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +27,8 @@ pub enum ToCoordinator {
         software: String,
         /// What the client's device has.
         resources: Resources,
+        /// Whether it wants the final model, where the run has one.
+        keeps_model: bool,
     },
     /// An update is ready to be fetched.
     Offer {
@@ -62,6 +72,8 @@ pub enum ToClient {
         run: String,
         /// The run's description, as TOML.
         description: String,
+        /// Tells this beginning of the run from others: a coordinator may begin anew from a state that it saved.
+        beginning: u64,
     },
     /// The client is not let in.
     TurnedAway {
@@ -81,10 +93,14 @@ pub enum ToClient {
         /// The broadcast's blob.
         blob: BlobReference,
     },
-    /// The update was taken in: what the client keeps for the next round is now valid, and its blob can go.
+    /// The update was taken in, and is the last of this client that counts: what the client keeps for the next round is now
+    /// valid, and its blob can go. Round 0 says that none counts.
     Accepted {
         /// The round.
         round: u32,
+        /// The rounds after which the coordinator may begin anew, at most [`MOST_RESUMABLE`]: the client keeps what it
+        /// needs to go back with it.
+        resumable: Vec<u32>,
     },
     /// The update was not taken in.
     Rejected {
@@ -97,6 +113,9 @@ pub enum ToClient {
     Finished {
         /// How it ended, for a person.
         reason: String,
+        /// The final model as a safetensors file, for a client that wants it; within [`FINAL_MODEL_WITHIN`] it can be
+        /// fetched.
+        model: Option<BlobReference>,
     },
 }
 

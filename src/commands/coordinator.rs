@@ -76,9 +76,11 @@ impl Coordinator {
         // Even when quiet: with port 0 nobody could know it otherwise.
         writeln!(io::stderr(), "listening on {address}").map_err(Failure::system)?;
 
+        let began = SystemTime::now();
         let server = Server {
             description: description.clone(),
             run: saved.run.clone(),
+            began,
             test,
             initial: None,
             resume: saved.resume.take(),

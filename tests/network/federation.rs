@@ -136,9 +136,11 @@ impl Federation {
         stop: impl Future<Output = ()>,
         mut watch: impl FnMut(&Progress<'_>),
     ) -> Run {
+        let began = SystemTime::now();
         let server = Server {
             description: self.description.clone(),
-            run: run_id(&self.description, SystemTime::now()),
+            run: run_id(&self.description, began),
+            began,
             test: self.split.test.clone().map(Arc::new),
             initial: None,
             resume: None,
@@ -168,6 +170,7 @@ impl Federation {
             memory: None,
             speed: None,
             state: None,
+            keep_model: None,
             give_up_after: Duration::from_secs(60),
         }
     }

@@ -92,6 +92,7 @@ async fn lie(
         .write(&ToCoordinator::Join {
             software,
             resources: Default::default(),
+            keeps_model: false,
         })
         .await
         .unwrap();
@@ -163,7 +164,7 @@ async fn lie(
                     tokio::spawn(async move { serve_streams(&link, &store, None).await })
                 });
             }
-            ToClient::Accepted { round } => answers.push((round, Ok(()))),
+            ToClient::Accepted { round, .. } => answers.push((round, Ok(()))),
             ToClient::Rejected { round, reason } => answers.push((round, Err(reason))),
             ToClient::Finished { .. } => {
                 link.close("done").await;

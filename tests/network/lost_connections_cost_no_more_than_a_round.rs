@@ -122,6 +122,11 @@ async fn a_client_killed_and_started_anew_goes_on_with_what_it_kept(set: &str) {
     assert!(ended.success(), "{said}");
     all_finished(agents).await;
     assert_eq!(run.state, federation.simulate().state);
+    // What is its own outlives the run.
+    let kept = std::fs::read_dir(federation.path().join("selvedge-state")).unwrap();
+    let names: Vec<_> = kept.map(|entry| entry.unwrap().file_name()).collect();
+    let of_round_5 = |name: &std::ffi::OsString| name.to_string_lossy().ends_with(".5.kept");
+    assert!(names.len() == 1 && names.iter().all(of_round_5), "{names:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -247,6 +252,7 @@ async fn an_update_that_is_cut_off_resumes_on_the_clients_next_connection() {
                 .write(&ToCoordinator::Join {
                     software,
                     resources: Default::default(),
+                    keeps_model: false,
                 })
                 .await
                 .unwrap();

@@ -5,11 +5,13 @@
 mod federation;
 mod hostile_peers_are_rejected_and_counted;
 mod interruptions_are_said_and_leave_results;
+mod killed_and_taken_up_again;
 mod lost_connections_cost_no_more_than_a_round;
 mod mistakes_are_named;
 mod models_that_are_cut;
 mod process;
 mod processes_make_the_same_model_as_a_simulation;
 mod relay;
+mod the_final_model_can_be_kept;
 mod the_network_makes_the_same_model_as_a_simulation;
 mod who_is_turned_away;

@@ -88,6 +88,7 @@ async fn lie(federation: &Federation, address: &str, lie: Lie) {
     let join = ToCoordinator::Join {
         software: "test".into(),
         resources: Default::default(),
+        keeps_model: false,
     };
     control.writer.write(&join).await.unwrap();
     let told = async {
@@ -183,6 +184,7 @@ async fn a_run_without_steps_takes_none() {
         let join = ToCoordinator::Join {
             software: "test".into(),
             resources: Default::default(),
+            keeps_model: false,
         };
         control.writer.write(&join).await.unwrap();
         let mut steps = open_steps(&link).await.unwrap();

@@ -41,9 +41,14 @@ impl Process {
 
     /// A client with the share that a simulation would deal to it.
     pub(crate) fn client(federation: &Federation, address: &str, number: usize) -> Self {
+        Self::client_with(federation, address, number, &[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn client_with(federation: &Federation, address: &str, number: usize, more: &[&str]) -> Self {
         let name = ClientName::numbered(number);
         let name = ["--name", name.as_str(), "--deal", "run.toml"];
-        Self::start(federation, &[&["client", address], &name[..]].concat())
+        Self::start(federation, &[&["client", address], &name[..], more].concat())
     }
 
     /// Reads what it says up to a line that holds `text`, and gives that line.
@@ -65,6 +70,11 @@ impl Process {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap(), rest)
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     /// `kill -9`.

@@ -55,6 +55,7 @@ async fn who_does_not_begin_by_joining_or_says_nonsense_later_is_cut_off_alone()
         let join = ToCoordinator::Join {
             software: "nonsense".into(),
             resources: Default::default(),
+            keeps_model: false,
         };
         control.writer.write(&join).await.unwrap();
         assert!(matches!(control.reader.read().await.unwrap(), ToClient::Welcome { .. }));

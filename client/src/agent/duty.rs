@@ -39,24 +39,16 @@ pub(super) struct Duty {
     /// A front whose steps go on when the coordinator asks for them again.
     front: Option<Box<Front>>,
     working: Option<Working>,
-    /// The update that is held until it is known whether it counts.
-    held: Option<(u32, Task)>,
+    /// What the update was asked for that is held until it is known whether it counts.
+    held: Option<Assignment>,
 }
 
 /// What is being worked on. It goes on when the connection is lost; only steps can be stopped.
 struct Working {
     number: u64,
-    round: u32,
-    task: Task,
-    is_of_steps: bool,
+    assignment: Assignment,
     /// On which it was begun.
     connection: u64,
-}
-
-impl Working {
-    fn is(&self, round: u32, task: Task) -> bool {
-        (self.round, self.task) == (round, task)
-    }
 }
 
 impl Duty {
@@ -81,7 +73,7 @@ impl Duty {
     pub(super) fn handle(&mut self, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         let answer = match event {
-            Event::Connected => self.connected(),
+            Event::Connected { is_anew } => self.connected(is_anew, &mut actions),
             Event::Asked {
                 assignment,
                 front_is_kept,
@@ -94,7 +86,7 @@ impl Duty {
             Event::Worked { number, result } => self.worked(number, result, &mut actions),
             Event::Broken { number, front, error } => self.broken(number, front, error),
             Event::Panicked { number } => self.panicked(number),
-            Event::Accepted { round } => self.accepted(round, &mut actions),
+            Event::Accepted { round, resumable } => self.accepted(round, resumable, &mut actions),
             Event::Rejected { round, reason } => self.rejected(round, reason, &mut actions),
             Event::Finished => self.finished(&mut actions),
         };
@@ -107,36 +99,46 @@ impl Duty {
         actions
     }
 
-    /// Whatever was asked on another connection will be asked again, if it is still wanted.
-    fn connected(&mut self) -> Option<Action> {
+    /// Whatever was asked on another connection will be asked again, if it is still wanted. A coordinator that has begun anew
+    /// makes all the steps of a round again.
+    fn connected(&mut self, is_anew: bool, actions: &mut Vec<Action>) -> Option<Action> {
         self.connection += 1;
         self.assignment = None;
         self.pulling = None;
         self.fetched = None;
+        if is_anew {
+            self.front = None;
+            self.stop_steps(actions);
+            if self.held.take_if(|held| held.is_of_steps()).is_some() {
+                actions.push(Action::LetGo);
+            }
+        }
         None
     }
 
     fn asked(&mut self, assignment: Assignment, front_is_kept: bool, actions: &mut Vec<Action>) -> Option<Action> {
         let (round, task, blob) = (assignment.round, assignment.task, assignment.blob);
         let is_of_steps = assignment.is_of_steps();
-        self.assignment = Some(assignment);
+        let assignment = &*self.assignment.insert(assignment);
         self.fetched = None;
         if self.pulling.take().is_some() {
             actions.push(Action::StopPulling);
         }
-        // Nobody answers the steps of a round that is over.
-        let is_over = |working: &mut Working| working.is_of_steps && !working.is(round, task);
-        if self.working.take_if(is_over).is_some() {
-            actions.push(Action::StopSteps);
-        }
         // Asked again after a lost connection: what was done need not be done again.
-        if self.held == Some((round, task)) {
+        let is_held = self.held.as_ref().is_some_and(|held| held.answers(assignment));
+        let answers = |working: &Working| working.assignment.answers(assignment);
+        let is_worked_on = self.working.as_ref().is_some_and(answers);
+        if !is_worked_on {
+            // Nobody answers the steps of a round that is over.
+            self.stop_steps(actions);
+        }
+        if is_held {
             return Some(Action::Offer);
         }
         if self.held.take().is_some() {
             actions.push(Action::LetGo);
         }
-        if self.working.as_ref().is_some_and(|working| working.is(round, task)) {
+        if is_worked_on {
             return None;
         }
         self.front.take_if(|front| front.round() != round);
@@ -192,9 +194,7 @@ impl Duty {
         let number = self.next_number();
         self.working = Some(Working {
             number,
-            round,
-            task,
-            is_of_steps,
+            assignment: assignment.clone(),
             connection: self.connection,
         });
         actions.push(Action::Tell(Moment::Begun { round, task, width }));
@@ -215,9 +215,10 @@ impl Duty {
     }
 
     fn worked(&mut self, number: u64, result: Result<Outcome, String>, actions: &mut Vec<Action>) -> Option<Action> {
-        let Working { round, task, .. } = self.ended(number)?;
+        let done = self.ended(number)?.assignment;
+        let (round, task) = (done.round, done.task);
         let is_asked = match &self.assignment {
-            Some(assignment) if assignment.is(round, task) => true,
+            Some(assignment) if done.answers(assignment) => true,
             Some(_) => {
                 actions.push(Action::Tell(Moment::Dropped { round }));
                 return None;
@@ -227,7 +228,7 @@ impl Duty {
         let answer = match result {
             Ok(Outcome::Trained { update, kept }) => {
                 actions.extend(kept.map(|kept| Action::Propose { round, kept }));
-                self.held = Some((round, task));
+                self.held = Some(done);
                 let bytes = update.bytes.len() as u64;
                 actions.push(Action::Hold { round, task, update });
                 actions.push(Action::Tell(Moment::Offered { round, bytes }));
@@ -241,8 +242,7 @@ impl Duty {
 
     fn broken(&mut self, number: u64, front: Box<Front>, error: WireError) -> Option<Action> {
         let Working {
-            round,
-            task,
+            assignment: begun,
             connection,
             ..
         } = self.ended(number)?;
@@ -251,18 +251,14 @@ impl Duty {
             return Some(Action::HangUp(error));
         }
         // On the connection that is there now it was asked again, or will be.
-        if self
-            .assignment
-            .as_ref()
-            .is_some_and(|assignment| assignment.is(round, task))
-        {
+        if self.assignment.as_ref().is_some_and(|asked| begun.answers(asked)) {
             self.fetched = Some(Bytes::new());
         }
         None
     }
 
     fn panicked(&mut self, number: u64) -> Option<Action> {
-        let Working { round, task, .. } = self.ended(number)?;
+        let Assignment { round, task, .. } = self.ended(number)?.assignment;
         Some(failed(round, task, "training ended unexpectedly".into()))
     }
 
@@ -271,8 +267,8 @@ impl Duty {
         self.working.take_if(|working| working.number == number)
     }
 
-    fn accepted(&mut self, round: u32, actions: &mut Vec<Action>) -> Option<Action> {
-        actions.push(Action::Accept { round });
+    fn accepted(&mut self, round: u32, resumable: Vec<u32>, actions: &mut Vec<Action>) -> Option<Action> {
+        actions.push(Action::Accept { round, resumable });
         if self.withdraw(round, actions) {
             actions.push(Action::Tell(Moment::Accepted { round }));
         }
@@ -290,7 +286,7 @@ impl Duty {
 
     /// The update of a round need not be held ready any longer. Says whether it was.
     fn withdraw(&mut self, round: u32, actions: &mut Vec<Action>) -> bool {
-        let is_held = self.held.take_if(|held| *held == (round, Task::Train)).is_some();
+        let is_held = self.held.take_if(|held| held.is(round, Task::Train)).is_some();
         if is_held {
             self.assignment.take_if(|assignment| assignment.is(round, Task::Train));
             actions.push(Action::LetGo);
@@ -298,20 +294,24 @@ impl Duty {
         is_held
     }
 
-    /// Nothing of the run is needed any more.
+    /// Nothing is owed any more.
     fn finished(&mut self, actions: &mut Vec<Action>) -> Option<Action> {
         self.assignment = None;
         if self.pulling.take().is_some() {
             actions.push(Action::StopPulling);
         }
-        if self.working.take_if(|working| working.is_of_steps).is_some() {
-            actions.push(Action::StopSteps);
-        }
+        self.stop_steps(actions);
         if self.held.take().is_some() {
             actions.push(Action::LetGo);
         }
-        actions.push(Action::Forget);
         None
+    }
+
+    fn stop_steps(&mut self, actions: &mut Vec<Action>) {
+        let is_of_steps = |working: &mut Working| working.assignment.is_of_steps();
+        if self.working.take_if(is_of_steps).is_some() {
+            actions.push(Action::StopSteps);
+        }
     }
 
     fn next_number(&mut self) -> u64 {

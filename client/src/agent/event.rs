@@ -19,7 +19,10 @@ use crate::Front;
 /// What happened.
 pub(super) enum Event {
     /// There is a connection, for the first time or again.
-    Connected,
+    Connected {
+        /// Whether the coordinator has begun anew since the last.
+        is_anew: bool,
+    },
     /// The coordinator asks for something.
     Asked {
         assignment: Assignment,
@@ -45,8 +48,8 @@ pub(super) enum Event {
     },
     /// What was worked on has ended without a result.
     Panicked { number: u64 },
-    /// The update of a round counts.
-    Accepted { round: u32 },
+    /// The update of a round is the last that counts. After the rounds that are `resumable` the coordinator may begin anew.
+    Accepted { round: u32, resumable: Vec<u32> },
     /// An answer was not taken in.
     Rejected { round: u32, reason: Rejection },
     /// The run is over.
@@ -78,8 +81,9 @@ pub(super) enum Action {
     StopSteps,
     /// Keep what training left, until it is known whether its update counts.
     Propose { round: u32, kept: Memory },
-    /// What was proposed in this round is what is kept from now on, if that is the round.
-    Accept { round: u32 },
+    /// What was proposed in this round is what is kept from now on, if that is the round; of what was kept before, only what a
+    /// coordinator needs that begins anew.
+    Accept { round: u32, resumable: Vec<u32> },
     /// Hold an update for the coordinator to fetch. There is none.
     Hold {
         round: u32,
@@ -96,6 +100,4 @@ pub(super) enum Action {
     Tell(Moment),
     /// Give the connection up: it has failed.
     HangUp(WireError),
-    /// Remove all that is kept.
-    Forget,
 }

@@ -5,6 +5,7 @@ mod assignment;
 mod connections;
 mod duty;
 mod event;
+mod final_model;
 mod moment;
 mod outcome;
 mod patience;
@@ -45,8 +46,11 @@ pub struct Agent {
     pub memory: Option<u64>,
     /// Floating-point operations a second in training, if the coordinator is to know.
     pub speed: Option<f64>,
-    /// The folder for what the algorithm keeps on the client from round to round; without one it is kept in memory.
+    /// The folder for what the algorithm keeps on the client from round to round, and after the run; without one it is kept
+    /// in memory.
     pub state: Option<PathBuf>,
+    /// The file for the final model, if it is to be kept.
+    pub keep_model: Option<PathBuf>,
     /// How long it goes on trying to reach a coordinator before it gives up.
     pub give_up_after: Duration,
 }
@@ -92,6 +96,9 @@ pub enum AgentError {
     /// What the client keeps cannot be read or written.
     #[error(transparent)]
     Kept(#[from] KeptError),
+    /// The run is over, but its final model could not be fetched or written.
+    #[error("the run is over, but its final model cannot be kept: {0}; the coordinator has it too")]
+    FinalModel(String),
     /// The coordinator says something out of place.
     #[error("the coordinator breaks the protocol: {0}")]
     OutOfPlace(String),
@@ -110,6 +117,7 @@ impl AgentError {
             Self::Model(_) => "E-MODEL",
             Self::Holding(_) => "E-CLIENT-EXAMPLES",
             Self::Kept(_) => "E-CLIENT-STATE",
+            Self::FinalModel(_) => "E-CLIENT-MODEL",
         }
     }
 }

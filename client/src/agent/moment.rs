@@ -1,6 +1,6 @@
 //! What an agent tells whoever watches it.
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use selvedge_protocols::{Rejection, Width, message::Task};
 
@@ -15,6 +15,15 @@ pub enum Moment {
         rounds: u32,
         /// How many examples this client trains on.
         examples: usize,
+    },
+    /// A file of what it keeps is damaged; it goes on with an older one.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+        /// Of which round is the newest that is whole.
+        newest: u32,
     },
     /// It begins to do what it was asked.
     Begun {
@@ -56,6 +65,18 @@ pub enum Moment {
         /// Why.
         reason: String,
     },
+    /// It has written the final model.
+    ModelKept {
+        /// The file.
+        path: PathBuf,
+        /// How large it is.
+        bytes: u64,
+    },
+    /// The final model was to be kept, but there is none to be had.
+    NoModel {
+        /// Why.
+        reason: String,
+    },
     /// There is no connection; it will try again.
     Lost {
         /// Why.
@@ -71,6 +92,11 @@ impl fmt::Display for Moment {
             Self::Joined { name, rounds, examples } => {
                 write!(f, "joined {name:?}: {rounds} rounds; {examples} examples here")
             }
+            Self::Damaged { path, detail, newest } => write!(
+                f,
+                "{}: is not what this client keeps in this run ({detail}); it goes on with what it has of round {newest}",
+                path.display()
+            ),
             Self::Begun { round, task, width } => {
                 let doing = match task {
                     Task::Train => "training",
@@ -95,6 +121,8 @@ impl fmt::Display for Moment {
                 "round {round}: the result is dropped, the coordinator has gone on without it"
             ),
             Self::Failed { round, reason } => write!(f, "round {round}: failed: {reason}"),
+            Self::ModelKept { path, bytes } => write!(f, "{}: the final model, {bytes} bytes", path.display()),
+            Self::NoModel { reason } => write!(f, "no final model is kept: {reason}"),
             Self::Lost { error, pause } => {
                 write!(f, "{error}; trying again in {:.1} s", pause.as_secs_f64())
             }

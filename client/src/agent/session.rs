@@ -2,17 +2,21 @@
 
 use std::{
     pin::{Pin, pin},
+    sync::Arc,
     time::Duration,
 };
 
 use selvedge_protocols::{
     ClientName,
-    message::{ToClient, ToCoordinator},
-    wire::{Control, FrameWriter, Link, WireError, serve_streams},
+    message::{MOST_RESUMABLE, ToClient, ToCoordinator},
+    wire::{BlobReference, Control, FrameWriter, Link, WireError, serve_streams},
 };
 use tokio::{select, time::timeout};
 
-use super::{Agent, AgentError, Moment, assignment::Assignment, event::Event, patience::Patience, work::Work};
+use super::{
+    Agent, AgentError, Moment, assignment::Assignment, event::Event, final_model, patience::Patience, run::Run,
+    work::Work,
+};
 
 const SOFTWARE: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
 /// How long the coordinator may take to let this client join. Its own limits are known only afterwards.
@@ -49,6 +53,7 @@ impl Session<'_> {
         let join = ToCoordinator::Join {
             software: SOFTWARE.into(),
             resources: self.agent.resources(),
+            keeps_model: self.agent.keep_model.is_some(),
         };
         control.writer.write(&join).await?;
         let welcome = select! {
@@ -62,10 +67,16 @@ impl Session<'_> {
                 after: IDLE,
             })
         })?;
-        let (run, description) = match welcome {
-            ToClient::Welcome { run, description } => (run, description),
+        let (run, description, beginning) = match welcome {
+            ToClient::Welcome {
+                run,
+                description,
+                beginning,
+            } => (run, description, beginning),
             ToClient::TurnedAway { reason } => return Err(AgentError::TurnedAway(reason)),
-            ToClient::Finished { reason } => return Ok(Parted::Finished(reason)),
+            ToClient::Finished { reason, model } => {
+                return self.finish(work.as_ref().map(Work::what_stays), reason, model).await;
+            }
             other => return Err(out_of_place(&other)),
         };
         // What was begun before the connection was lost, or new work.
@@ -73,8 +84,11 @@ impl Session<'_> {
         let begun = match begun {
             Some(begun) => begun,
             None => {
-                match Work::begin(self.agent, self.client, self.link, run, &description) {
-                    Ok(begun) => begun,
+                match Work::begin(self.agent, self.client, self.link, (run, beginning), &description) {
+                    Ok(begun) => {
+                        begun.damaged().for_each(&mut *self.observe);
+                        begun
+                    }
                     Err(error) => {
                         // It cannot take part, so nobody need wait for it.
                         let _ = leave(self.link, &mut control.writer).await;
@@ -84,11 +98,39 @@ impl Session<'_> {
             }
         };
         let work = work.insert(begun);
+        let is_anew = work.meet(beginning);
         (self.observe)(work.attach(self.link));
-        work.hear(Event::Connected, self.observe)?;
+        work.hear(Event::Connected { is_anew }, self.observe)?;
         let parted = self.converse(control, work, stop).await;
         self.patience.renew();
         parted
+    }
+
+    /// The run is over: keeps its final model, if that is wanted.
+    async fn finish(
+        &mut self,
+        run: Option<Arc<Run>>,
+        reason: String,
+        model: Option<BlobReference>,
+    ) -> Result<Parted, AgentError> {
+        if let Some(file) = &self.agent.keep_model {
+            let moment = match (run, model) {
+                (Some(run), Some(blob)) => {
+                    let bytes = final_model::keep(self.link, blob, run.parts.layout(), file).await?;
+                    let path = file.clone();
+                    Moment::ModelKept { path, bytes }
+                }
+                (Some(run), None) if !run.description.has_one_model() => Moment::NoModel {
+                    reason: "in this run clients have parts of the model of their own, and there is no one model"
+                        .into(),
+                },
+                _ => Moment::NoModel {
+                    reason: "the coordinator offers none to this client".into(),
+                },
+            };
+            (self.observe)(moment);
+        }
+        Ok(Parted::Finished(reason))
     }
 
     async fn converse(
@@ -110,17 +152,19 @@ impl Session<'_> {
                 }
                 done = work.done() => done,
                 message = reader.read() => match message? {
-                    ToClient::Finished { reason } => return Ok(Parted::Finished(reason)),
+                    ToClient::Finished { reason, model } => return self.finish(Some(work.what_stays()), reason, model).await,
                     ToClient::TurnedAway { reason } => {
                         return Err(AgentError::TurnedAway(reason));
                     }
                     ToClient::Task { round, task, card, sections, blob } => Event::Asked {
-                        assignment: Assignment { round, task, card, sections, blob },
-                        front_is_kept: work.front_is_kept(),
+                        front_is_kept: work.front_is_kept(round),
+                        assignment: Assignment { round, task, card, sections, blob, kept: work.kept(round, task) },
                     },
-                    ToClient::Accepted { round } => Event::Accepted { round },
+                    ToClient::Accepted { round, resumable } if resumable.len() <= MOST_RESUMABLE => {
+                        Event::Accepted { round, resumable }
+                    }
                     ToClient::Rejected { round, reason } => Event::Rejected { round, reason },
-                    welcome @ ToClient::Welcome { .. } => return Err(out_of_place(&welcome)),
+                    other @ (ToClient::Welcome { .. } | ToClient::Accepted { .. }) => return Err(out_of_place(&other)),
                 },
                 error = &mut serving => return Err(error.into()),
             };

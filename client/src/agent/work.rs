@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use selvedge_models::SubModel;
 use selvedge_protocols::{
     ClientName, Description, Parts,
-    message::ToCoordinator,
+    message::{Task, ToCoordinator},
     split::Pieces,
     wire::{BlobStore, Held, Limits, Link, pull},
 };
@@ -13,16 +13,22 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::{
     Agent, AgentError, Moment,
+    assignment::kept_before,
     duty::Duty,
     event::{Action, Event},
     run::Run,
     stepping::{Stepped, step},
     training_thread::TrainingThread,
 };
-use crate::{Front, kept::Kept};
+use crate::{
+    Front,
+    kept::{Damaged, Kept},
+};
 
 pub(super) struct Work {
     id: String,
+    /// Which beginning of the coordinator it was that was met last.
+    beginning: u64,
     run: Arc<Run>,
     duty: Duty,
     kept: Kept,
@@ -44,7 +50,7 @@ impl Work {
         agent: &Agent,
         client: &ClientName,
         link: &Link,
-        id: String,
+        (id, beginning): (String, u64),
         description: &str,
     ) -> Result<Self, AgentError> {
         let description = Description::parse_with(&agent.registry, description, "the coordinator's description", &[])?;
@@ -67,6 +73,7 @@ impl Work {
         };
         Ok(Self {
             id,
+            beginning,
             duty: Duty::new(run.largest_broadcast()),
             run: Arc::new(run),
             kept,
@@ -84,6 +91,11 @@ impl Work {
         &self.id
     }
 
+    /// What stays the same from round to round.
+    pub(super) fn what_stays(&self) -> Arc<Run> {
+        self.run.clone()
+    }
+
     pub(super) fn limits(&self) -> Limits {
         Limits::from(&self.run.description.network)
     }
@@ -93,9 +105,25 @@ impl Work {
         self.store.clone()
     }
 
-    /// Whether the client keeps a front of its own.
-    pub(super) fn front_is_kept(&self) -> bool {
-        Front::is_kept(self.kept.memory())
+    /// What is kept and damaged.
+    pub(super) fn damaged(&self) -> impl Iterator<Item = Moment> {
+        let damaged = self.kept.damaged().iter().cloned();
+        damaged.map(|Damaged { path, detail, newest }| Moment::Damaged { path, detail, newest })
+    }
+
+    /// Whether the client keeps a front of its own, with which it trains in this round.
+    pub(super) fn front_is_kept(&self, round: u32) -> bool {
+        Front::is_kept(self.kept.memory_for(round))
+    }
+
+    /// Of which round is what is kept, for this task.
+    pub(super) fn kept(&self, round: u32, task: Task) -> u32 {
+        self.kept.round_for(kept_before(round, task))
+    }
+
+    /// Takes note of which beginning of the coordinator this is. Says whether it is another than before.
+    pub(super) fn meet(&mut self, beginning: u64) -> bool {
+        std::mem::replace(&mut self.beginning, beginning) != beginning
     }
 
     /// What is to be done from now on is done on this connection.
@@ -156,7 +184,8 @@ impl Work {
                     assignment,
                     broadcast,
                 } => {
-                    let (run, kept) = (self.run.clone(), self.kept.memory().clone());
+                    let before = kept_before(assignment.round, assignment.task);
+                    let (run, kept) = (self.run.clone(), self.kept.memory_for(before).clone());
                     let task = self.tasks.spawn(async move {
                         let thread = run.thread.clone();
                         match thread.run(move || run.work(&assignment, &broadcast, kept)).await {
@@ -171,7 +200,7 @@ impl Work {
                     assignment,
                     broadcast,
                 } => {
-                    let (run, kept) = (self.run.clone(), self.kept.memory().clone());
+                    let (run, kept) = (self.run.clone(), self.kept.memory_for(assignment.round).clone());
                     self.step(number, async move {
                         let thread = run.thread.clone();
                         let front = thread.run(move || run.front(&assignment, &broadcast, &kept)).await;
@@ -185,7 +214,7 @@ impl Work {
                     }
                 }
                 Action::Propose { round, kept } => self.kept.propose(round, kept)?,
-                Action::Accept { round } => self.kept.accept(round)?,
+                Action::Accept { round, resumable } => self.kept.accept(round, &resumable)?,
                 Action::Hold { round, task, update } => {
                     let held = self.store.hold(update.bytes)?;
                     let offer = ToCoordinator::Offer {
@@ -202,7 +231,6 @@ impl Work {
                 Action::Say(said) => message = Some(said),
                 Action::Tell(moment) => observe(moment),
                 Action::HangUp(error) => return Err(error.into()),
-                Action::Forget => self.kept.remove()?,
             }
         }
         Ok(message)

@@ -1,7 +1,7 @@
 //! Drives the engine: what clients say becomes events, what the engine decides becomes messages.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     pin::pin,
     sync::Arc,
 };
@@ -10,8 +10,8 @@ use selvedge_data::Dataset;
 use selvedge_protocols::{
     CannotTrain, Card, ClientName, Description, LocalError, Rejection, Requirements, Resources, ServerState, Width,
     evaluation::Tested,
-    message::{Task, ToClient, ToCoordinator},
-    wire::{BlobStore, Limits, Partial},
+    message::{FINAL_MODEL_WITHIN, Task, ToClient, ToCoordinator},
+    wire::{BlobStore, Held, Limits, Partial},
 };
 use tokio::{
     select,
@@ -21,7 +21,7 @@ use tokio::{
         oneshot,
     },
     task::{JoinSet, spawn_blocking},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
@@ -243,8 +243,8 @@ impl Driver {
                 }
                 self.sessions.insert(client.clone(), session);
                 self.tell(&client, self.welcome.clone(), observe);
-                if let Some(&round) = self.accepted.get(&client) {
-                    self.tell(&client, ToClient::Accepted { round }, observe);
+                if let Some(message) = self.last_accepted(&client) {
+                    self.tell(&client, message, observe);
                 }
                 self.events.push_back(Event::Joined { client, width });
             }
@@ -288,6 +288,15 @@ impl Driver {
         requirements
             .map(|requirements| requirements.largest_width(resources))
             .transpose()
+    }
+
+    /// What a client is told that is there again. Where the coordinator may have begun anew, one that has no update that
+    /// counts is told that too: what it keeps may be of a time that did not come to pass.
+    fn last_accepted(&self, client: &ClientName) -> Option<ToClient> {
+        let none = (!self.resumable.is_empty()).then_some(0);
+        let round = self.accepted.get(client).copied().or(none)?;
+        let resumable = self.resumable.clone();
+        Some(ToClient::Accepted { round, resumable })
     }
 
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
@@ -406,7 +415,8 @@ impl Driver {
                 let message = match verdict {
                     Ok(()) => {
                         self.accepted.insert(client.clone(), round);
-                        ToClient::Accepted { round }
+                        let resumable = self.resumable.clone();
+                        ToClient::Accepted { round, resumable }
                     }
                     Err(reason) => ToClient::Rejected { round, reason },
                 };
@@ -582,32 +592,54 @@ impl Driver {
         }
     }
 
-    /// Tells everybody that the run is over, and waits a little while they hang up.
+    /// Tells everybody that the run is over, and waits a little while they hang up; those who want the final model fetch it
+    /// first.
     async fn part(&mut self, outcome: Outcome) {
         let reason = match outcome {
             Outcome::Completed => "all rounds are done",
             Outcome::Stopped => "the coordinator was stopped",
             Outcome::TooFewClients => "there were too few clients",
         };
-        let finished = || ToClient::Finished { reason: reason.into() };
-        let mut left: BTreeSet<u64> = BTreeSet::new();
-        for session in std::mem::take(&mut self.sessions).into_values() {
-            left.insert(session.number);
-            let _ = session.told.try_send(finished());
-        }
-        let gone = async {
-            while !left.is_empty() {
-                match self.heard.recv().await {
-                    Some(Signal::Left { number, .. }) => drop(left.remove(&number)),
-                    Some(Signal::Joined(_, _, session)) => {
-                        left.insert(session.number);
-                        let _ = session.told.try_send(finished());
-                    }
-                    Some(_) => {}
-                    None => return,
+        let began = Instant::now();
+        let mut model = None;
+        // Those who have not hung up, and whether they fetch the model.
+        let mut left: BTreeMap<u64, bool> = BTreeMap::new();
+        let mut joined: Vec<Session> = std::mem::take(&mut self.sessions).into_values().collect();
+        loop {
+            for session in joined.drain(..) {
+                left.insert(session.number, session.keeps_model);
+                if session.keeps_model && model.is_none() {
+                    model = self.final_model();
                 }
+                let held = model.as_ref().filter(|_| session.keeps_model);
+                let _ = session.told.try_send(ToClient::Finished {
+                    reason: reason.into(),
+                    model: held.map(Held::reference),
+                });
             }
-        };
-        let _ = timeout(self.limits.connect, gone).await;
+            if left.is_empty() {
+                return;
+            }
+            let limit = match left.values().any(|&fetches| fetches) {
+                true => FINAL_MODEL_WITHIN.max(self.limits.connect),
+                false => self.limits.connect,
+            };
+            match timeout_at(began + limit, self.heard.recv()).await {
+                Ok(Some(Signal::Left { number, .. })) => drop(left.remove(&number)),
+                Ok(Some(Signal::Joined(_, _, session))) => joined.push(session),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Offers the final model, if the run has one.
+    fn final_model(&self) -> Option<Held> {
+        if !self.description.has_one_model() {
+            return None;
+        }
+        let layout = self.description.model.layout().ok()?;
+        let file = self.engine.state().weights.to_safetensors(&layout).ok()?;
+        self.broadcasts.store().hold(file.into()).ok()
     }
 }

@@ -42,6 +42,8 @@ pub struct Server {
     pub description: Arc<Description>,
     /// Tells this run from others: see [`run_id`].
     pub run: String,
+    /// When it begins, for the first time or anew: tells this beginning from others of the same run.
+    pub began: SystemTime,
     /// The coordinator's test set.
     pub test: Option<Arc<Dataset>>,
     /// The model's first weights; `None` when they are to be drawn from the run's seed.
@@ -108,6 +110,7 @@ impl Server {
         let Self {
             description,
             run,
+            began,
             test,
             initial,
             resume,
@@ -118,9 +121,12 @@ impl Server {
         if let Some(test) = &test {
             description.check_data(test, "the test examples")?;
         }
+        let since = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let welcome = ToClient::Welcome {
             run,
             description: description.to_toml(),
+            // It comes round again after 584 years.
+            beginning: since.as_nanos() as u64,
         };
         codec::encode(&welcome)?;
         let parts = Arc::new(Parts::of(&description)?);

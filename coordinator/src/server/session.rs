@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use selvedge_protocols::{
     ClientName, Rejection, Resources,
-    message::{ToClient, ToCoordinator},
+    message::{FINAL_MODEL_WITHIN, ToClient, ToCoordinator},
     split::{FromClient, FromServer},
     wire::{
         Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, StepReader, StepWriter, Steps, WireError,
@@ -35,6 +35,8 @@ pub(super) struct Session {
     /// Tells a client's connections apart.
     pub(super) number: u64,
     pub(super) link: Link,
+    /// Whether it wants the final model.
+    pub(super) keeps_model: bool,
     pub(super) told: Sender<ToClient>,
     /// What it is told in its steps, with payloads.
     pub(super) steps: Sender<(FromServer, Bytes)>,
@@ -93,7 +95,7 @@ pub(super) struct Hosting {
 impl Hosting {
     /// The life of a connection. The permit is given back once it is clear who this is.
     pub(super) async fn host(self, arrival: Arrival, permit: OwnedSemaphorePermit) {
-        let (client, resources, link, control) = match self.greet(arrival).await {
+        let (client, (resources, keeps_model), link, control) = match self.greet(arrival).await {
             Ok(joined) => joined,
             Err(reason) => return self.signal(Signal::TurnedAway(reason)).await,
         };
@@ -105,6 +107,7 @@ impl Hosting {
         let session = Session {
             number: self.number,
             link: link.clone(),
+            keeps_model,
             told,
             steps,
             receiving: None,
@@ -113,7 +116,7 @@ impl Hosting {
         let Control { reader, writer } = control;
         let End { for_good, reason } = select! {
             end = self.listen(&client, reader) => end,
-            end = self.tell(&link, writer, queue) => end,
+            end = self.tell(&link, writer, queue, keeps_model) => end,
             error = serve_streams(&link, &self.store, opened) => error.into(),
             end = self.step(&client, streams, step_queue) => end,
         };
@@ -128,7 +131,7 @@ impl Hosting {
     }
 
     /// Verifies who has come: a certificate with a client's name, then `Join`.
-    async fn greet(&self, arrival: Arrival) -> Result<(ClientName, Resources, Link, Control), String> {
+    async fn greet(&self, arrival: Arrival) -> Result<(ClientName, (Resources, bool), Link, Control), String> {
         let address = arrival.address();
         let turned_away = |reason: String| format!("{address} was turned away: {reason}");
         let completed = arrival.complete().await;
@@ -138,15 +141,19 @@ impl Hosting {
             Ok(client) => match timeout(self.limits.idle, control.reader.read()).await {
                 Err(_) => Err("it did not say that it joins".into()),
                 Ok(Err(error)) => Err(error.to_string()),
-                Ok(Ok(ToCoordinator::Join { software, resources })) => {
+                Ok(Ok(ToCoordinator::Join {
+                    software,
+                    resources,
+                    keeps_model,
+                })) => {
                     tracing::info!(%client, %address, software, ?resources, "joined");
-                    Ok((client, resources))
+                    Ok((client, (resources, keeps_model)))
                 }
                 Ok(Ok(_)) => Err("its first message was not that it joins".into()),
             },
         };
         match joined {
-            Ok((client, resources)) => Ok((client, resources, link, control)),
+            Ok((client, joined)) => Ok((client, joined, link, control)),
             Err(reason) => {
                 link.close(&reason).await;
                 Err(turned_away(reason))
@@ -183,13 +190,23 @@ impl Hosting {
 
     /// Tells the client what the driver has for it. After the last, it is for the client to end the connection: if it
     /// were ended here, what is still under way would be lost.
-    async fn tell(&self, link: &Link, mut writer: FrameWriter, mut queue: Receiver<ToClient>) -> End {
+    async fn tell(
+        &self,
+        link: &Link,
+        mut writer: FrameWriter,
+        mut queue: Receiver<ToClient>,
+        keeps_model: bool,
+    ) -> End {
         while let Some(message) = queue.recv().await {
             if let Err(error) = writer.write(&message).await {
                 return error.into();
             }
         }
-        match timeout(self.limits.connect, link.closed()).await {
+        let limit = match keeps_model {
+            true => FINAL_MODEL_WITHIN.max(self.limits.connect),
+            false => self.limits.connect,
+        };
+        match timeout(limit, link.closed()).await {
             Ok(error) => error.into(),
             Err(_) => End {
                 for_good: false,

@@ -79,8 +79,10 @@ async fn main() -> Result<(), Failure> {
         };
         agents.push(tokio::spawn(async move { agent.run(pending(), &mut |_| {}).await }));
     }
+    let began = SystemTime::now();
     let server = Server {
-        run: run_id(&description, SystemTime::now()),
+        run: run_id(&description, began),
+        began,
         description: Arc::new(description),
         test: Some(Arc::new(data)),
         initial: None,

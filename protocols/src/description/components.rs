@@ -57,6 +57,11 @@ impl Description {
         problems
     }
 
+    /// Whether the run comes to one model: not where clients keep fronts or layers of their own.
+    pub fn has_one_model(&self) -> bool {
+        !self.keeps_fronts() && self.algorithm.personal_layers().is_empty()
+    }
+
     /// What is wrong with personal layers in the rest of the run; empty when nothing is, or there are none.
     fn problems_of_personal_layers(&self) -> Vec<Problem> {
         let layers = self.algorithm.personal_layers();

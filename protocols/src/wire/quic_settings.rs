@@ -18,7 +18,7 @@ use super::certificates::Credentials;
 use crate::description::Network;
 
 /// The protocol and its version, agreed on in the handshake (ALPN).
-pub const PROTOCOL: &str = "selvedge/1";
+pub const PROTOCOL: &str = "selvedge/2";
 
 /// Streams that either side may have open at a time: the control stream, and 15 of blobs and steps.
 pub(super) const STREAMS_MAX: u32 = 16;

@@ -19,7 +19,7 @@ use selvedge_protocols::{
 
 use super::{
     super::{
-        assignment::Assignment,
+        assignment::{Assignment, kept_before},
         event::{Action, Event},
         outcome::{Outcome, PackedUpdate},
     },
@@ -52,10 +52,15 @@ struct Hands {
     kept: Kept,
     /// What was proposed last.
     proposed: Option<(u32, Memory)>,
-    held: Option<(u32, Task)>,
+    /// The work that ended last, and the one whose update is held.
+    done: Option<Work>,
+    held: Option<Work>,
     /// What was asked on this connection.
-    asked: Option<(u32, Task)>,
+    asked: Option<Assignment>,
     connection: u64,
+    /// How often the coordinator has begun anew, and what became of the run since.
+    beginning: u64,
+    timeline: u8,
     pulls: Vec<Pull>,
     works: Vec<Work>,
 }
@@ -69,9 +74,9 @@ struct Pull {
 
 struct Work {
     number: u64,
-    round: u32,
-    task: Task,
-    is_of_steps: bool,
+    assignment: Assignment,
+    /// With which beginning of the coordinator it was begun.
+    beginning: u64,
     is_stopped: bool,
 }
 
@@ -116,9 +121,12 @@ impl Hands {
             front_is_kept: false,
             kept: Kept::open(None, "run", &ClientName::numbered(0), &model(), None).unwrap(),
             proposed: None,
+            done: None,
             held: None,
             asked: None,
             connection: 0,
+            beginning: 0,
+            timeline: 0,
             pulls: Vec::new(),
             works: Vec::new(),
         }
@@ -127,7 +135,16 @@ impl Hands {
     fn connect(&mut self) -> Vec<String> {
         self.asked = None;
         self.connection += 1;
-        self.hear(Event::Connected)
+        self.hear(Event::Connected { is_anew: false })
+    }
+
+    /// Connects to a coordinator that has begun anew. What it broadcasts is another from round 2 on in another timeline.
+    fn connect_anew(&mut self, timeline: u8) -> Vec<String> {
+        self.asked = None;
+        self.connection += 1;
+        self.beginning += 1;
+        self.timeline = timeline;
+        self.hear(Event::Connected { is_anew: true })
     }
 
     fn ask(&mut self, round: u32, task: Task) -> Vec<String> {
@@ -138,18 +155,20 @@ impl Hands {
     fn ask_with(&mut self, round: u32, task: Task, bytes: u64) -> Vec<String> {
         let mut card = Card::new(0, 0, Width::WHOLE, Vec::new());
         card.cut = self.fronts.card.cut.filter(|_| self.is_cut);
-        self.asked = Some((round, task));
-        self.hear(Event::Asked {
-            assignment: Assignment {
-                round,
-                task,
-                card,
-                sections: Vec::new(),
-                blob: BlobReference {
-                    bytes,
-                    ..broadcast(round, task)
-                },
+        let assignment = Assignment {
+            round,
+            task,
+            card,
+            sections: Vec::new(),
+            blob: BlobReference {
+                bytes,
+                ..broadcast(round, task, self.timeline)
             },
+            kept: self.kept.round_for(kept_before(round, task)),
+        };
+        self.asked = Some(assignment.clone());
+        self.hear(Event::Asked {
+            assignment,
             front_is_kept: self.front_is_kept,
         })
     }
@@ -181,13 +200,10 @@ impl Hands {
     }
 
     fn end_work(&mut self, at: usize, how: Worked) -> Vec<String> {
-        let Work {
-            number,
-            round,
-            task,
-            is_of_steps,
-            ..
-        } = self.works.remove(at);
+        let work = self.works.remove(at);
+        let (number, round, task) = (work.number, work.assignment.round, work.assignment.task);
+        let is_of_steps = work.assignment.is_of_steps();
+        self.done = Some(work);
         let update = PackedUpdate {
             report: TrainingReport::default(),
             sections: Vec::new(),
@@ -219,7 +235,8 @@ impl Hands {
     }
 
     fn accepted(&mut self, round: u32) -> Vec<String> {
-        self.hear(Event::Accepted { round })
+        let resumable = Vec::new();
+        self.hear(Event::Accepted { round, resumable })
     }
 
     fn rejected(&mut self, round: u32, reason: Rejection) -> Vec<String> {
@@ -241,8 +258,9 @@ impl Hands {
     fn act(&mut self, action: Action) -> String {
         match action {
             Action::Pull { number, partial } => {
-                let (round, task) = self.asked.expect("nothing was asked on this connection");
-                assert_eq!(partial.reference(), broadcast(round, task), "another was asked");
+                let asked = self.asked.as_ref().expect("nothing was asked on this connection");
+                let (round, task) = (asked.round, asked.task);
+                assert_eq!(partial.reference(), asked.blob, "another was asked");
                 assert!(!self.pulls.iter().any(|pull| self.is_live(pull)), "two pulls");
                 self.pulls.push(Pull {
                     number,
@@ -264,8 +282,9 @@ impl Hands {
             } => {
                 assert!(!assignment.is_of_steps());
                 assert_eq!(broadcast, assignment.blob.hash[..], "another was broadcast");
-                self.begin(number, assignment.round, assignment.task, false);
-                format!("work {} {:?}", assignment.round, assignment.task)
+                let said = format!("work {} {:?}", assignment.round, assignment.task);
+                self.begin(number, assignment);
+                said
             }
             Action::BeginSteps {
                 number,
@@ -275,15 +294,21 @@ impl Hands {
                 assert!(assignment.is_of_steps());
                 let is_its = broadcast == assignment.blob.hash[..] || broadcast.is_empty() && self.front_is_kept;
                 assert!(is_its, "another was broadcast");
-                self.begin(number, assignment.round, assignment.task, true);
-                format!("begin steps {}", assignment.round)
+                let said = format!("begin steps {}", assignment.round);
+                self.begin(number, assignment);
+                said
             }
             Action::ResumeSteps { number, front } => {
-                self.begin(number, front.round(), Task::Train, true);
+                let asked = self.asked.clone().expect("nothing was asked");
+                assert!(
+                    asked.is_of_steps() && asked.round == front.round(),
+                    "other steps were asked"
+                );
+                self.begin(number, asked);
                 format!("resume steps {}", front.round())
             }
             Action::StopSteps => {
-                let live = |work: &&mut Work| work.is_of_steps && !work.is_stopped;
+                let live = |work: &&mut Work| work.assignment.is_of_steps() && !work.is_stopped;
                 let steps = self.works.iter_mut().find(live);
                 steps.expect("no steps are made").is_stopped = true;
                 "stop steps".into()
@@ -293,23 +318,32 @@ impl Hands {
                 self.kept.propose(round, kept).unwrap();
                 format!("propose {round}")
             }
-            Action::Accept { round } => {
-                let before = self.kept.memory().clone();
-                self.kept.accept(round).unwrap();
-                if *self.kept.memory() != before {
-                    let accepted = Some((round, self.kept.memory().clone()));
+            Action::Accept { round, resumable } => {
+                let before = self.kept.memory_for(round + 1).clone();
+                self.kept.accept(round, &resumable).unwrap();
+                if *self.kept.memory_for(round + 1) != before {
+                    let accepted = Some((round, self.kept.memory_for(round + 1).clone()));
                     assert_eq!(accepted, self.proposed.take(), "it was not proposed for this round");
                 }
                 format!("accept {round}")
             }
             Action::Hold { round, task, .. } => {
-                assert_eq!(self.held.replace((round, task)), None, "two updates are held");
+                let done = self.done.take().filter(|done| done.assignment.is(round, task));
+                assert_eq!(self.held(), None, "two updates are held");
+                self.held = Some(done.expect("nothing was done"));
                 format!("hold {round} {task:?}")
             }
             Action::Offer => {
-                let (round, task) = self.held.expect("no update is held");
-                assert_eq!(self.asked, Some((round, task)), "it was not asked");
-                format!("offer {round} {task:?}")
+                let held = self.held.as_ref().expect("no update is held");
+                let asked = self.asked.as_ref().expect("nothing was asked on this connection");
+                match asked.is_of_steps() {
+                    true => {
+                        assert_eq!((held.assignment.round, held.assignment.task), (asked.round, asked.task));
+                        assert_eq!(held.beginning, self.beginning, "the steps were another coordinator's");
+                    }
+                    false => assert_eq!(held.assignment, *asked, "it was not asked, or not of this"),
+                }
+                format!("offer {} {:?}", asked.round, asked.task)
             }
             Action::LetGo => {
                 self.held.take().expect("no update is held");
@@ -317,26 +351,35 @@ impl Hands {
             }
             Action::Say(ToCoordinator::Failed { round, task, .. }) => format!("say failed {round} {task:?}"),
             Action::Say(ToCoordinator::Evaluated { round, .. }) => {
-                assert_eq!(self.asked, Some((round, Task::Evaluate)), "it was not asked");
+                let asked = self.asked.as_ref();
+                assert!(
+                    asked.is_some_and(|asked| asked.is(round, Task::Evaluate)),
+                    "it was not asked"
+                );
                 format!("say evaluated {round}")
             }
             Action::Say(other) => panic!("this is not a duty's to say: {other:?}"),
             Action::Tell(moment) => format!("tell {moment}"),
             Action::HangUp(_) => "hang up".into(),
-            Action::Forget => "forget".into(),
         }
     }
 
-    fn begin(&mut self, number: u64, round: u32, task: Task, is_of_steps: bool) {
-        assert_eq!(self.asked, Some((round, task)), "it was not asked");
+    fn begin(&mut self, number: u64, assignment: Assignment) {
+        assert_eq!(self.asked.as_ref(), Some(&assignment), "it was not asked");
         assert!(self.works.iter().all(|work| work.is_stopped), "two works");
         self.works.push(Work {
             number,
-            round,
-            task,
-            is_of_steps,
+            assignment,
+            beginning: self.beginning,
             is_stopped: false,
         });
+    }
+
+    /// Of what an update is held.
+    fn held(&self) -> Option<(u32, Task)> {
+        self.held
+            .as_ref()
+            .map(|held| (held.assignment.round, held.assignment.task))
     }
 
     /// Whether a pull is awaited.
@@ -345,14 +388,14 @@ impl Hands {
     }
 }
 
-/// What is broadcast for a task of a round.
-fn broadcast(round: u32, task: Task) -> BlobReference {
+/// What is broadcast for a task of a round, in this timeline.
+fn broadcast(round: u32, task: Task, timeline: u8) -> BlobReference {
     let mut hash = [0; 32];
-    (hash[0], hash[1]) = (round as u8, task as u8);
+    let timeline = if round == 1 { 0 } else { timeline };
+    (hash[0], hash[1], hash[2]) = (round as u8, task as u8, timeline);
     BlobReference { hash, bytes: BYTES }
 }
 
-/// What training left.
 /// A model of one parameter.
 fn model() -> SubModel {
     SubModel {
@@ -362,6 +405,7 @@ fn model() -> SubModel {
     }
 }
 
+/// What training left.
 fn left(value: f32) -> Memory {
     let mut memory = Memory::new();
     let kept = memory.of_mut("algorithm");

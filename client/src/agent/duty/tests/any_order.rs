@@ -1,5 +1,6 @@
 //! Whatever happens in whatever order: the hands watch that no two works are under way, that no two updates are held, that
-//! nothing is offered, pulled or worked on that was not asked, and that nothing is kept that was not proposed.
+//! nothing is offered, pulled or worked on that was not asked, or not of this broadcast, and that nothing is kept that was not
+//! proposed.
 
 use proptest::{prelude::*, sample::Index};
 
@@ -9,6 +10,8 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Turn {
     Connect,
+    /// The coordinator begins anew, in one of two timelines.
+    ConnectAnew(u8),
     Ask(u32, Task),
     /// One of the pulls that are under way ends; one that was stopped may be through already.
     EndPull(Index, Pulled),
@@ -27,6 +30,7 @@ fn turn() -> impl Strategy<Value = Turn> {
     let reasons = vec![Rejection::Duplicate, Rejection::NoExamples];
     prop_oneof![
         2 => Just(Turn::Connect),
+        1 => (0u8..2).prop_map(Turn::ConnectAnew),
         4 => (round.clone(), prop::sample::select(&TASKS[..])).prop_map(|(round, task)| Turn::Ask(round, task)),
         4 => (any::<Index>(), prop::sample::select(&PULLED[..])).prop_map(|(at, how)| Turn::EndPull(at, how)),
         4 => (any::<Index>(), prop::sample::select(&WORKED[..])).prop_map(|(at, how)| Turn::EndWork(at, how)),
@@ -40,6 +44,7 @@ impl Hands {
     fn take(&mut self, turn: Turn) -> Vec<String> {
         match turn {
             Turn::Connect => self.connect(),
+            Turn::ConnectAnew(timeline) => self.connect_anew(timeline),
             Turn::Ask(round, task) => self.ask(round, task),
             Turn::EndPull(at, how) if !self.pulls.is_empty() => self.end_pull(at.index(self.pulls.len()), how),
             Turn::EndWork(at, how) if !self.works.is_empty() => self.end_work(at.index(self.works.len()), how),

@@ -56,7 +56,7 @@ fn asked_for_another_round_while_it_works_it_drops_the_first_and_then_begins_the
         "work 2 Train",
     ];
     assert_eq!(hands.worked(Worked::Done), then);
-    assert_eq!((hands.held, &hands.proposed), (None, &None));
+    assert_eq!((hands.held(), &hands.proposed), (None, &None));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_connection_lost_while_pulling_is_given_up_and_the_rest_is_pulled_on_the_nex
     assert_eq!(hands.pulled(Pulled::Broken), ["hang up"]);
     assert_eq!(
         hands.duty.partial.as_ref().map(Partial::reference),
-        Some(broadcast(1, Task::Train))
+        Some(broadcast(1, Task::Train, 0))
     );
     assert_eq!(hands.connect(), NOTHING);
     assert_eq!(hands.ask(1, Task::Train), ["pull 1 Train"]);
@@ -200,9 +200,9 @@ fn a_connection_lost_when_it_has_offered_costs_no_work() {
 fn accepted_twice_counts_once() {
     let mut hands = offered();
     hands.accepted(1);
-    let kept = hands.kept.memory().clone();
+    let kept = hands.kept.memory_for(2).clone();
     assert_eq!(hands.accepted(1), ["accept 1"]);
-    assert_eq!(*hands.kept.memory(), kept);
+    assert_eq!(*hands.kept.memory_for(2), kept);
 }
 
 #[test]
@@ -211,10 +211,10 @@ fn accepted_for_a_round_that_was_never_proposed_keeps_nothing() {
     for round in [0, 2] {
         assert_eq!(hands.accepted(round), [format!("accept {round}")]);
     }
-    assert_eq!(*hands.kept.memory(), Memory::default());
-    assert_eq!(hands.held, Some((1, Task::Train)));
+    assert_eq!(*hands.kept.memory_for(2), Memory::default());
+    assert_eq!(hands.held(), Some((1, Task::Train)));
     hands.accepted(1);
-    assert_ne!(*hands.kept.memory(), Memory::default());
+    assert_ne!(*hands.kept.memory_for(2), Memory::default());
 }
 
 #[test]
@@ -240,11 +240,11 @@ fn rejected_the_update_is_let_go_and_nothing_of_it_is_kept() {
     let mut hands = offered();
     let told = format!("tell round 1: update rejected: {}", Rejection::NoExamples);
     assert_eq!(hands.rejected(1, Rejection::NoExamples), ["let go", &told]);
-    assert_eq!(*hands.kept.memory(), Memory::default());
+    assert_eq!(*hands.kept.memory_for(2), Memory::default());
     // Of another round's, nothing is let go.
     let mut hands = offered();
     assert_eq!(hands.rejected(2, Rejection::NoExamples).len(), 1);
-    assert_eq!(hands.held, Some((1, Task::Train)));
+    assert_eq!(hands.held(), Some((1, Task::Train)));
 }
 
 #[test]
@@ -253,6 +253,103 @@ fn what_was_trained_is_held_when_the_coordinator_has_gone_on_from_the_next_task_
     hands.ask(2, Task::Train);
     hands.pulled(Pulled::NotHeld);
     hands.worked(Worked::Done);
-    assert_eq!(hands.held, Some((1, Task::Train)));
+    assert_eq!(hands.held(), Some((1, Task::Train)));
     assert_eq!(hands.ask(1, Task::Train), ["offer 1 Train"]);
+}
+
+/// A client whose update of round 2 is offered, and whose coordinator begins anew.
+fn offered_in_round_2() -> Hands {
+    let mut hands = Hands::connected();
+    hands.ask(2, Task::Train);
+    hands.pulled(Pulled::Whole);
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 2 Train");
+    hands
+}
+
+#[test]
+fn a_coordinator_that_begins_anew_and_sends_the_same_is_offered_what_is_held() {
+    let mut hands = offered_in_round_2();
+    hands.connect_anew(0);
+    assert_eq!(hands.ask(2, Task::Train), ["offer 2 Train"]);
+    // Or what is being worked on.
+    let mut hands = working(Hands::connected());
+    hands.connect_anew(1);
+    assert_eq!(hands.ask(1, Task::Train), NOTHING);
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 1 Train");
+}
+
+#[test]
+fn a_coordinator_that_begins_anew_and_sends_something_else_is_trained_for_anew() {
+    let mut hands = offered_in_round_2();
+    hands.connect_anew(1);
+    assert_eq!(hands.ask(2, Task::Train), ["let go", "pull 2 Train"]);
+    assert_eq!(hands.pulled(Pulled::Whole).last().unwrap(), "work 2 Train");
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 2 Train");
+    // What is being worked on is dropped.
+    let mut hands = Hands::connected();
+    hands.ask(2, Task::Train);
+    hands.pulled(Pulled::Whole);
+    hands.connect_anew(1);
+    assert_eq!(hands.ask(2, Task::Train), ["pull 2 Train"]);
+    assert_eq!(hands.pulled(Pulled::Whole), NOTHING);
+    let then = [
+        "tell round 2: the result is dropped, the coordinator has gone on without it",
+        "tell round 2: training",
+        "work 2 Train",
+    ];
+    assert_eq!(hands.worked(Worked::Done), then);
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 2 Train");
+}
+
+#[test]
+fn a_round_that_was_accepted_and_is_asked_again_is_trained_again_from_what_was_kept_before() {
+    let mut hands = offered();
+    hands.accepted(1);
+    let first = hands.kept.memory_for(2).clone();
+    hands.ask(2, Task::Train);
+    hands.pulled(Pulled::Whole);
+    hands.worked(Worked::Done);
+    hands.hear(Event::Accepted {
+        round: 2,
+        resumable: vec![1],
+    });
+    hands.connect_anew(0);
+    hands.accepted(1);
+    assert_eq!(*hands.kept.memory_for(2), first);
+    assert_eq!(hands.ask(2, Task::Train), ["pull 2 Train"]);
+    assert_eq!(hands.asked.as_ref().map(|asked| asked.kept), Some(1));
+    hands.pulled(Pulled::Whole);
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 2 Train");
+    assert_eq!(hands.accepted(2).last().unwrap(), "tell round 2: update accepted");
+    assert_ne!(*hands.kept.memory_for(3), first);
+}
+
+#[test]
+fn what_is_held_is_not_offered_where_the_client_would_begin_with_something_else() {
+    let mut hands = offered();
+    hands.accepted(1);
+    hands.ask(2, Task::Train);
+    hands.pulled(Pulled::Whole);
+    hands.worked(Worked::Done);
+    hands.connect_anew(0);
+    // In this time the first update does not count, and yet the model is the same.
+    hands.accepted(0);
+    assert_eq!(hands.ask(2, Task::Train), ["let go", "pull 2 Train"]);
+}
+
+#[test]
+fn a_coordinator_that_begins_anew_makes_all_steps_anew() {
+    // They have broken; they are under way; they are done.
+    let mut hands = working(Hands::cut());
+    hands.worked(Worked::Broken);
+    assert_eq!(hands.connect_anew(0), NOTHING);
+    assert_eq!(hands.ask(1, Task::Train), ["pull 1 Train"]);
+    assert_eq!(hands.pulled(Pulled::Whole).last().unwrap(), "begin steps 1");
+    assert_eq!(hands.connect_anew(0), ["stop steps"]);
+    hands.ask(1, Task::Train);
+    assert_eq!(hands.end_work(0, Worked::Broken), NOTHING);
+    assert_eq!(hands.pulled(Pulled::Whole).last().unwrap(), "begin steps 1");
+    assert_eq!(hands.worked(Worked::Done).last().unwrap(), "offer 1 Train");
+    assert_eq!(hands.connect_anew(0), ["let go"]);
+    assert_eq!(hands.ask(1, Task::Train), ["pull 1 Train"]);
 }

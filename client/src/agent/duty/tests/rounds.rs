@@ -18,7 +18,7 @@ fn what_is_asked_is_pulled_worked_on_offered_and_accepted() {
         hands.accepted(1),
         ["accept 1", "let go", "tell round 1: update accepted"]
     );
-    assert_eq!(*hands.kept.memory(), left(2.0));
+    assert_eq!(*hands.kept.memory_for(2), left(2.0));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn what_is_evaluated_is_said_at_once() {
         ["tell round 1: evaluating", "work 1 Evaluate"]
     );
     assert_eq!(hands.worked(Worked::Done), ["say evaluated 1"]);
-    assert_eq!(hands.held, None);
+    assert_eq!(hands.held(), None);
 }
 
 #[test]
@@ -110,17 +110,17 @@ fn a_broadcast_that_is_no_longer_held_is_of_a_round_that_went_on_without_the_cli
 }
 
 #[test]
-fn a_run_that_is_over_leaves_nothing() {
+fn a_run_that_is_over_leaves_nothing_to_do() {
     let mut hands = Hands::cut();
     hands.ask(1, Task::Train);
-    assert_eq!(hands.hear(Event::Finished), ["stop pulling", "forget"]);
+    assert_eq!(hands.hear(Event::Finished), ["stop pulling"]);
     let mut hands = Hands::cut();
     hands.ask(1, Task::Train);
     hands.pulled(Pulled::Whole);
-    assert_eq!(hands.hear(Event::Finished), ["stop steps", "forget"]);
+    assert_eq!(hands.hear(Event::Finished), ["stop steps"]);
     let mut hands = Hands::cut();
     hands.ask(1, Task::Train);
     hands.pulled(Pulled::Whole);
     hands.worked(Worked::Done);
-    assert_eq!(hands.hear(Event::Finished), ["let go", "forget"]);
+    assert_eq!(hands.hear(Event::Finished), ["let go"]);
 }
