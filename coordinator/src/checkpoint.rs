@@ -48,6 +48,17 @@ pub struct Clients {
     pub accepted: BTreeMap<ClientName, u32>,
 }
 
+/// Where a run is taken up again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TakenUp {
+    /// The run.
+    pub snapshot: Snapshot,
+    /// Its clients.
+    pub clients: Clients,
+    /// The rounds after which it could be taken up: that of the snapshot, and what else is written down.
+    pub resumable: Vec<u32>,
+}
+
 /// Why a run cannot be taken up again.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {

@@ -8,7 +8,7 @@ pub mod results;
 pub mod server;
 mod trial;
 
-pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Clients};
+pub use checkpoint::{Checkpoint, CheckpointError, Checkpoints, Clients, TakenUp};
 pub use engine::{Action, Engine, Event, GlobalModel, Outcome, Roster, Snapshot};
 pub use progress::{Observer, Progress};
 pub use record::{RoundRecord, StitchedRecord};

@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use selvedge_client::Trainer;
-use selvedge_coordinator::{Clients, Engine, Observer, Outcome, Roster, Snapshot, Trial};
+use selvedge_coordinator::{Clients, Engine, Observer, Outcome, Roster, TakenUp, Trial};
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
@@ -51,7 +51,7 @@ pub struct Simulation<'a> {
     /// The model's first weights; `None` when they are to be drawn from the run's seed.
     pub initial: Option<Weights>,
     /// Where the run was put down, if it is taken up again: then the first weights do not matter.
-    pub resume: Option<(Snapshot, Clients)>,
+    pub resume: Option<TakenUp>,
     /// Whether whoever watches is told where the run is after each round.
     pub snapshots: bool,
     /// How many threads train clients, at least 1; more than there are jobs at a time are not started.
@@ -165,9 +165,9 @@ impl Simulation<'_> {
             limits.window,
         );
         let (mut engine, mut clients) = (engine, Clients::default());
-        if let Some((snapshot, known)) = &self.resume {
-            engine = engine.resumed(snapshot.clone()).map_err(LocalError::from)?;
-            clients = known.clone();
+        if let Some(put_down) = &self.resume {
+            engine = engine.resumed(put_down.snapshot.clone()).map_err(LocalError::from)?;
+            clients.clone_from(&put_down.clients);
         }
         if self.snapshots {
             engine = engine.with_snapshots();

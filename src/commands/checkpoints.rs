@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 use selvedge_coordinator::{
-    Checkpoint, CheckpointError, Checkpoints, Clients, Results, Snapshot, checkpoint::check_same,
+    Checkpoint, CheckpointError, Checkpoints, Clients, Results, Snapshot, TakenUp, checkpoint::check_same,
 };
 use selvedge_protocols::Description;
 
@@ -50,7 +50,7 @@ pub(crate) struct Saved {
     /// Which run it is.
     pub(crate) run: String,
     /// Where it is taken up again.
-    pub(crate) resume: Option<(Snapshot, Clients)>,
+    pub(crate) resume: Option<TakenUp>,
     checkpoints: Option<Checkpoints>,
     /// Of all checkpoints of the run, all that does not change.
     description: String,
@@ -132,9 +132,13 @@ impl Described {
             }
             Some((checkpoints, checkpoint)) => Saved {
                 results: Results::resume(&checkpoints.results(), &description, checkpoint.snapshot.round)?,
-                checkpoints: Some(checkpoints),
                 run: checkpoint.run,
-                resume: Some((checkpoint.snapshot, checkpoint.clients)),
+                resume: Some(TakenUp {
+                    snapshot: checkpoint.snapshot,
+                    clients: checkpoint.clients,
+                    resumable: checkpoints.rounds(),
+                }),
+                checkpoints: Some(checkpoints),
                 description: text,
                 base,
                 every: every_or_none,

@@ -85,7 +85,11 @@ fn comes_to_the_same(name: &str, set: &[&str]) {
 fn has_checkpoint(out: &Path) -> bool {
     fs::read_dir(out.join("checkpoints")).is_ok_and(|files| {
         let mut names = files.map(|file| file.unwrap().file_name());
-        names.any(|name| name.to_str().is_some_and(|name| name.starts_with("run.")))
+        // One that is being written has another name.
+        names.any(|name| {
+            let name = name.to_str().and_then(|name| name.strip_prefix("run."));
+            name.is_some_and(|round| round.parse::<u32>().is_ok())
+        })
     })
 }
 

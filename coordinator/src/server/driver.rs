@@ -121,9 +121,11 @@ impl Driver {
         }
     }
 
-    /// The last round in which each client's update was taken in, of a run that is taken up again.
-    pub(super) fn accepted(&mut self, accepted: BTreeMap<ClientName, u32>) {
-        self.accepted = accepted;
+    /// The run is taken up again, with what was known of its clients. Until it is written down anew it could be taken up once
+    /// more as it was.
+    pub(super) fn taken_up(&mut self, clients: Clients, resumable: Vec<u32>) {
+        self.accepted = clients.accepted;
+        self.resumable = resumable;
     }
 
     /// Tells whoever watches where the run is before its first round.

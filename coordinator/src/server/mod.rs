@@ -28,7 +28,7 @@ use selvedge_protocols::{
 use tokio::sync::mpsc;
 
 use self::driver::Driver;
-use crate::{Clients, Engine, Observer, Outcome, Roster, Snapshot};
+use crate::{Engine, Observer, Outcome, Roster, TakenUp};
 
 /// Updates that are received at a time, beside the one that is folded next.
 const WINDOW: usize = 8;
@@ -49,7 +49,7 @@ pub struct Server {
     /// The model's first weights; `None` when they are to be drawn from the run's seed.
     pub initial: Option<Weights>,
     /// Where the run was put down, if it is taken up again: then the first weights do not matter.
-    pub resume: Option<(Snapshot, Clients)>,
+    pub resume: Option<TakenUp>,
     /// Whether whoever watches is told where the run is after each round.
     pub snapshots: bool,
     /// The open door.
@@ -142,10 +142,16 @@ impl Server {
             Roster::Joined(Default::default()),
             WINDOW,
         );
-        let (mut engine, mut clients) = (engine, Clients::default());
-        let is_new = resume.is_none();
-        if let Some((snapshot, known)) = resume {
-            (engine, clients) = (engine.resumed(snapshot)?, known);
+        let mut engine = engine;
+        let mut put_down = None;
+        if let Some(TakenUp {
+            snapshot,
+            clients,
+            resumable,
+        }) = resume
+        {
+            engine = engine.resumed(snapshot)?;
+            put_down = Some((clients, resumable));
         }
         if snapshots {
             engine = engine.with_snapshots();
@@ -156,9 +162,10 @@ impl Server {
         let (signals, heard) = mpsc::channel(HEARD);
         let advice = advice::Advice::of(&description)?;
         let mut driver = Driver::new(description, requirements, advice, engine, test, welcome, heard, limits);
-        driver.accepted(clients.accepted);
-        if snapshots && is_new {
-            driver.begun(observe);
+        match put_down {
+            Some((clients, resumable)) => driver.taken_up(clients, resumable),
+            None if snapshots => driver.begun(observe),
+            None => {}
         }
         let door = door::Door {
             listener: listener.clone(),
