@@ -1,9 +1,11 @@
 //! A run that is killed and taken up again comes to the same end, byte for byte, as one that is not.
+//!
+//! `SELVEDGE_KILLS=20 cargo test --test resumption` kills that often in each run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -11,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -123,8 +127,23 @@ fn kill_after(mut command: Command, out: &Path, rounds: usize, longer: Duration)
     }
 }
 
+fn has_checkpoint(out: &Path) -> bool {
+    fs::read_dir(out.join("checkpoints")).is_ok_and(|files| {
+        let mut names = files.map(|file| file.unwrap().file_name());
+        // One that is being written has another name.
+        names.any(|name| {
+            let name = name.to_str().and_then(|name| name.strip_prefix("run."));
+            name.is_some_and(|round| round.parse::<u32>().is_ok())
+        })
+    })
+}
+
 #[test]
 fn a_simulation_killed_again_and_again_ends_as_if_it_had_never_been() {
+    let kills: u32 = env::var("SELVEDGE_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(5);
     for (name, set) in RUNS {
         let folder = TempDir::new().unwrap();
         let folder = folder.path();
@@ -133,12 +152,15 @@ fn a_simulation_killed_again_and_again_ends_as_if_it_had_never_been() {
         let out = folder.join("out");
         let begin = ["simulate", "run.toml", "--checkpoint-every", "1", "--out", "out"];
         let begin = [&begin[..], &settings(set)].concat();
-        let mut is_over = kill_after(selvedge(folder, &begin), &out, 1, Duration::from_millis(3));
-        for (more, longer) in [(3, 0), (5, 7), (6, 2), (8, 11)] {
-            if !is_over {
-                let go_on = selvedge(folder, &["simulate", "--resume", "out", "--workers", "1"]);
-                is_over = kill_after(go_on, &out, more, Duration::from_millis(longer));
-            }
+        let mut random = ChaCha8Rng::seed_from_u64(name.len() as u64);
+        let mut is_over = false;
+        for kill in 0..kills {
+            let command = match has_checkpoint(&out) {
+                true => selvedge(folder, &["simulate", "--resume", "out", "--workers", "1"]),
+                false => selvedge(folder, &begin),
+            };
+            let longer = Duration::from_micros(random.random_range(0..20_000));
+            is_over = is_over || kill_after(command, &out, (1 + kill * 8 / kills) as usize, longer);
         }
         if !is_over {
             let output = selvedge(folder, &["simulate", "--resume", "out", "--quiet"])

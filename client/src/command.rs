@@ -252,7 +252,10 @@ fn read_source(file: &Path) -> Result<Source, ClientError> {
         .map_err(|error: toml::de::Error| failed(error.to_string()))
 }
 
-/// Ready when the process is asked to end, by Ctrl-C or the system.
+/// The exit status of a process that was interrupted, as shells report it.
+const INTERRUPTED: i32 = 130;
+
+/// Ready when the process is asked to end, by Ctrl-C or the system. Asked a second time, the process ends at once.
 ///
 /// # Errors
 /// When signals cannot be caught.
@@ -262,11 +265,18 @@ pub fn interrupted() -> io::Result<impl Future<Output = ()> + use<>> {
         use tokio::signal::unix::{SignalKind, signal};
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        Ok(async move {
+        let mut asked = async move || {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
+        };
+        Ok(async move {
+            asked().await;
+            tokio::spawn(async move {
+                asked().await;
+                std::process::exit(INTERRUPTED)
+            });
         })
     }
     #[cfg(not(unix))]

@@ -86,7 +86,12 @@ impl Process {
     /// What Ctrl-C does.
     #[cfg(unix)]
     pub(crate) fn interrupt(&self) {
-        let kill = format!("kill -INT {}", self.child.id());
+        self.signal("INT");
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(sent.success());
     }
