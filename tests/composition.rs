@@ -236,6 +236,20 @@ fn what_does_not_go_together_is_refused_with_what_to_do() {
             &["algorithm={ kind = 'fedper', personal = ['0', '2'] }"],
             "nothing is left",
         ),
+        (
+            &[
+                "aggregation.kind=nova",
+                "sub_models={ plan = { kind = 'rolling' }, capacities = [{ width = 0.5, share = 1.0 }] }",
+            ],
+            "compares whole models",
+        ),
+        (
+            &[
+                "algorithm.kind=ditto",
+                "sub_models={ plan = { kind = 'rolling' }, capacities = [{ width = 0.5, share = 1.0 }] }",
+            ],
+            "have models of their own",
+        ),
     ]);
     for (set, message) in refused {
         let said = problems(set);

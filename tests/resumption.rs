@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -86,8 +87,10 @@ fn settings<'a>(set: &[&'a str]) -> Vec<&'a str> {
     set.iter().flat_map(|set| ["--set", set]).collect()
 }
 
-/// The hash of the final weights, and the records without what the clock measured.
-fn result(out: &Path) -> (String, Vec<Value>) {
+/// What a run has left: the hash of the final weights, the records without what the clock measured, and the files beside them.
+type Left = (String, Vec<Value>, BTreeMap<String, Vec<u8>>);
+
+fn result(out: &Path) -> Left {
     let summary: Value = serde_json::from_str(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap();
     let rounds = fs::read_to_string(out.join("rounds.jsonl")).unwrap();
     let record = |line: &str| {
@@ -96,10 +99,20 @@ fn result(out: &Path) -> (String, Vec<Value>) {
         record
     };
     let records = rounds.lines().map(record).collect();
-    (summary["weights_blake3"].as_str().unwrap().to_owned(), records)
+    let mut files = BTreeMap::new();
+    for folder in [out.to_owned(), out.join("fronts")] {
+        for file in fs::read_dir(folder).into_iter().flatten() {
+            let path = file.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.ends_with(".safetensors") || name == "units.json" {
+                files.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    (summary["weights_blake3"].as_str().unwrap().to_owned(), records, files)
 }
 
-fn undisturbed(folder: &Path, set: &[&str]) -> (String, Vec<Value>) {
+fn undisturbed(folder: &Path, set: &[&str]) -> Left {
     let simulate = ["simulate", "run.toml", "--quiet", "--out", "undisturbed"];
     let output = selvedge(folder, &[&simulate[..], &settings(set)].concat())
         .output()
@@ -175,6 +188,22 @@ fn a_simulation_killed_again_and_again_ends_as_if_it_had_never_been() {
         let found = result(&out);
         assert_eq!(found.1, expected.1, "{name}");
         assert_eq!(found.0, expected.0, "{name}");
+        assert!(
+            found.2 == expected.2,
+            "{name}: {:?}, not {:?}",
+            found.2.keys(),
+            expected.2.keys()
+        );
+        // Of a run that is over nothing is lost by taking it up.
+        let output = selvedge(folder, &["simulate", "--resume", "out", "--quiet"])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(result(&out) == expected, "{name}");
     }
 }
 
@@ -284,10 +313,51 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken() {
 }
 
 #[test]
+fn a_run_is_taken_up_from_another_folder_with_the_data_that_it_had() {
+    let folder = TempDir::new().unwrap();
+    let (here, elsewhere) = (folder.path().join("here"), folder.path().join("elsewhere"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(&elsewhere).unwrap();
+    let table: String = (0..60)
+        .map(|at| format!("{},{},{}\n", at % 7, at % 5, at % 3))
+        .collect();
+    fs::write(here.join("train.csv"), format!("a,b,label\n{table}")).unwrap();
+    let description = "rounds = 4\nclients = 3\ntraining.optimiser = { kind = 'sgd', learning_rate = 0.1 }\n\
+                       data = { source = 'csv', train = 'train.csv', label = 'label' }\n\
+                       model = { input = [2], layers = [{ kind = 'dense', units = 3 }] }";
+    fs::write(here.join("run.toml"), description).unwrap();
+    let begin = [
+        "simulate",
+        "run.toml",
+        "--quiet",
+        "--checkpoint-every",
+        "2",
+        "--out",
+        "out",
+    ];
+    let output = selvedge(&here, &begin).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = selvedge(&elsewhere, &["simulate", "--quiet", "--resume", "../here/out"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn what_cannot_be_taken_up_is_said() {
     let (folder, out) = put_down();
     let said = refused(folder.path(), &["simulate", "--resume", "elsewhere"]);
     assert!(said.contains("there is no checkpoint"), "{said}");
+    let said = refused(
+        folder.path(),
+        &["coordinator", "--resume", "out", "--listen", "127.0.0.1:0"],
+    );
+    assert!(said.contains("selvedge simulate --resume"), "{said}");
+    let records = fs::File::open(out.join("rounds.jsonl")).unwrap();
+    records.lock().unwrap();
+    let said = refused(folder.path(), &["simulate", "--resume", "out"]);
+    assert!(said.contains("another process"), "{said}");
+    drop(records);
     fs::write(out.join("rounds.jsonl"), "").unwrap();
     let said = refused(folder.path(), &["simulate", "--resume", "out"]);
     assert!(said.contains("do not reach round 2"), "{said}");

@@ -96,7 +96,11 @@ impl Trainer {
             None => algorithm.client(broadcast, memory.of_mut(ALGORITHM), &mut local, context)?,
             Some(personal) => {
                 let completed = personal.completed(broadcast, &memory);
-                let mut update = algorithm.client(&completed, memory.of_mut(ALGORITHM), &mut local, context)?;
+                // It is given the whole model: what it keeps is of that too.
+                let mut own = kept.of(ALGORITHM).cloned().unwrap_or_default();
+                let mut update = algorithm.client(&completed, &mut own, &mut local, context)?;
+                *kept.of_mut(ALGORITHM) = own;
+                memory.of_mut(ALGORITHM).clone_from(&Vectors::new());
                 personal.keep(&mut update.trained.weights, &mut memory);
                 update
             }

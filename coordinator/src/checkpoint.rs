@@ -33,26 +33,38 @@ pub struct Checkpoint {
     pub seconds: f64,
     /// Rounds from one checkpoint to the next.
     pub every: u32,
+    /// Whether the model of the best round is saved too.
+    pub keep_best: bool,
     /// Where it is.
-    pub snapshot: Snapshot,
+    pub snapshot: Arc<Snapshot>,
     /// Beside the engine, what there is to be known of its clients.
     pub clients: Clients,
 }
 
 /// What is known of a run's clients between two rounds, beside the engine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Clients {
-    /// Of a simulation, what they keep.
-    pub memory: BTreeMap<ClientName, Arc<Memory>>,
-    /// Over the network, the last round in which each one's update was taken in.
-    pub accepted: BTreeMap<ClientName, u32>,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Clients {
+    /// Of a simulation: what they keep.
+    Simulated(BTreeMap<ClientName, Arc<Memory>>),
+    /// Of a run over the network: the last round in which each one's update was taken in.
+    Networked(BTreeMap<ClientName, u32>),
+}
+
+impl Clients {
+    /// The command that such a run is taken up with.
+    pub fn command(&self) -> &'static str {
+        match self {
+            Self::Simulated(_) => "simulate",
+            Self::Networked(_) => "coordinator",
+        }
+    }
 }
 
 /// Where a run is taken up again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenUp {
     /// The run.
-    pub snapshot: Snapshot,
+    pub snapshot: Arc<Snapshot>,
     /// Its clients.
     pub clients: Clients,
     /// The rounds after which it could be taken up: that of the snapshot, and what else is written down.
@@ -79,6 +91,14 @@ pub enum CheckpointError {
         /// What is wrong.
         detail: String,
     },
+    /// A simulation is to be taken up over the network, or the other way round.
+    #[error("{}: this run was put down by another command; take it up with `selvedge {command} --resume`", folder.display())]
+    OtherKind {
+        /// The folder.
+        folder: PathBuf,
+        /// The command.
+        command: &'static str,
+    },
     /// The run was begun with another description.
     #[error("the description is not that of the run that was put down; `-` is its, `+` is yours:\n{difference}")]
     Differs {
@@ -93,6 +113,7 @@ impl CheckpointError {
         match self {
             Self::Storage(_) => "E-CHECKPOINT-FILE",
             Self::None { .. } => "E-CHECKPOINT-NONE",
+            Self::OtherKind { .. } => "E-CHECKPOINT-KIND",
             Self::Unreadable { .. } => "E-CHECKPOINT-VERSION",
             Self::Differs { .. } => "E-CHECKPOINT-DIFFERS",
         }
@@ -176,12 +197,12 @@ impl Checkpoints {
         self.folder.clone()
     }
 
-    /// The rounds after which the run can be taken up again.
+    /// The rounds after which the run may be taken up again: those that are written, and the one that will be, if it ends now.
     pub fn rounds(&self) -> Vec<u32> {
         let numbers = self.generations.whole().iter();
-        numbers
-            .map(|number| u32::try_from(*number).unwrap_or(u32::MAX))
-            .collect()
+        let written = numbers.map(|number| u32::try_from(*number).unwrap_or(u32::MAX));
+        let pending = self.pending.as_ref().map(|pending| pending.snapshot.round);
+        written.chain(pending).collect()
     }
 }
 

@@ -147,6 +147,9 @@ pub struct Failure {
 /// Failures beyond these are counted, not listed.
 const LISTED_FAILURES: usize = 20;
 
+/// Of clients, so many numbers are written down of a round; what comes after is left out.
+const LISTED_METRICS: usize = 10_000;
+
 impl RoundRecord {
     pub(crate) fn fail(&mut self, client: &ClientName, reason: &Rejection) {
         *self.failed.entry(reason.code().into()).or_default() += 1;
@@ -182,6 +185,9 @@ impl RoundRecord {
 
     /// Writes down what was measured of a client.
     pub(crate) fn note_of(&mut self, client: &ClientName, metrics: BTreeMap<String, f64>) {
+        let known: usize = self.client_metrics.values().map(BTreeMap::len).sum();
+        let metrics = metrics.into_iter().take(LISTED_METRICS.saturating_sub(known));
+        let metrics: BTreeMap<String, f64> = metrics.collect();
         if !metrics.is_empty() {
             self.client_metrics.entry(client.clone()).or_default().extend(metrics);
         }

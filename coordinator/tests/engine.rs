@@ -524,7 +524,17 @@ fn bad_updates_are_rejected_and_counted_by_reason() {
             "impossible-report",
             SealedUpdate {
                 report: TrainingReport {
-                    metrics: (0..65).map(|at| (at.to_string(), 1.0)).collect(),
+                    metrics: (0..65).map(|at| (format!("algorithm.{at}"), 1.0)).collect(),
+                    ..report(1)
+                },
+                ..update(4.0, 1)
+            },
+        ),
+        (
+            "impossible-report",
+            SealedUpdate {
+                report: TrainingReport {
+                    metrics: [("aggregation.chosen".to_string(), 1.0)].into(),
                     ..report(1)
                 },
                 ..update(4.0, 1)

@@ -77,6 +77,12 @@ pub trait Algorithm: Send + Sync {
         &[]
     }
 
+    /// Whether what a client keeps is a model of its own, all of which it must have from its first round: then clients cannot
+    /// train parts of the model.
+    fn needs_whole_model(&self) -> bool {
+        !self.personal_layers().is_empty()
+    }
+
     /// The model that a client evaluates on its own examples; `None` when it is the one that was broadcast, with the
     /// client's own personal tensors.
     fn personalise(&self, broadcast: &Broadcast, memory: &Vectors, context: &mut Context<'_>) -> Option<Weights> {

@@ -141,16 +141,12 @@ pub trait Dealer: Send {
         let _ = trained;
     }
 
-    /// Between two rounds, where it is: what [`resume`](Self::resume) goes on from. Nothing, for one whose cards follow from
-    /// the round.
-    fn position(&self) -> Position {
-        Position::new()
-    }
+    /// Between two rounds, where it is: what [`resume`](Self::resume) goes on from. Nothing, for one whose cards
+    /// follow from the round.
+    fn position(&self) -> Position;
 
     /// Goes on from where another one of the same plan was.
-    fn resume(&mut self, position: Position) {
-        let _ = position;
-    }
+    fn resume(&mut self, position: Position);
 }
 
 /// Where a dealer is, in numbers by name: `pass`, `client-3`, ….

@@ -41,14 +41,14 @@ pub struct ServerState {
     /// The global model.
     pub weights: Arc<Weights>,
     /// What the algorithm's server half and the server steps keep.
-    pub memory: Memory,
+    pub memory: Arc<Memory>,
 }
 
 impl From<Weights> for ServerState {
     fn from(weights: Weights) -> Self {
         Self {
             weights: Arc::new(weights),
-            memory: Memory::new(),
+            memory: Arc::default(),
         }
     }
 }
@@ -87,7 +87,7 @@ impl ServerState {
         occasion: &Occasion<'_>,
         metrics: &mut Metrics,
     ) -> Self {
-        let mut memory = self.memory.clone();
+        let mut memory = Memory::clone(&self.memory);
         let context = &mut occasion.context(ALGORITHM, metrics);
         algorithm.server(&self.weights, &mut aggregate, memory.of_mut(ALGORITHM), context);
         let mut weights = aggregate.weights;
@@ -104,7 +104,7 @@ impl ServerState {
         }
         Self {
             weights: Arc::new(weights),
-            memory,
+            memory: Arc::new(memory),
         }
     }
 }

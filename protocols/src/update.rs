@@ -239,6 +239,14 @@ pub fn check_report(report: &TrainingReport) -> Result<(), Rejection> {
         let message = format!("a metric's name is longer than {LONGEST_METRIC} characters");
         return Err(Rejection::ImpossibleReport(message));
     }
+    // What the server measures of a client is not the client's to say.
+    let is_its_own = |name: &String| name.starts_with("algorithm.") || name.starts_with("filters.");
+    if let Some(name) = metrics.keys().find(|name| !is_its_own(name)) {
+        let name: String = name.escape_debug().collect();
+        return Err(Rejection::ImpossibleReport(format!(
+            "{name} is not measured on clients"
+        )));
+    }
     if !metrics.values().all(|value| value.is_finite()) {
         return Err(Rejection::NotFinite("a metric".into()));
     }

@@ -58,7 +58,7 @@ pub(crate) struct Driver<'a> {
     /// What clients will keep if this round's update counts.
     proposed: BTreeMap<ClientName, Arc<Memory>>,
     /// What each client keeps from round to round.
-    clients: Clients,
+    kept: BTreeMap<ClientName, Arc<Memory>>,
     /// For each trial of this round, the chunks of its examples as far as they are evaluated.
     tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
     /// Clients whose models are cut, between two of their steps.
@@ -75,7 +75,7 @@ impl<'a> Driver<'a> {
     pub(crate) fn new(
         simulation: &'a Simulation<'a>,
         engine: Engine,
-        clients: Clients,
+        kept: BTreeMap<ClientName, Arc<Memory>>,
         limits: Limits,
         jobs: Sender<Job>,
         done: Receiver<Done>,
@@ -92,7 +92,7 @@ impl<'a> Driver<'a> {
             outstanding: 0,
             offered: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            clients,
+            kept,
             tested: BTreeMap::new(),
             fronts: BTreeMap::new(),
             entering: VecDeque::new(),
@@ -107,17 +107,28 @@ impl<'a> Driver<'a> {
         let done = self.done.clone();
         let mut events = VecDeque::from([Event::Tick]);
         if self.simulation.snapshots && self.simulation.resume.is_none() {
-            self.put_down(&self.engine.snapshot(), observe);
+            self.put_down(&Arc::new(self.engine.snapshot()), observe);
         }
         loop {
             while let Some(event) = events.pop_front() {
                 for action in self.engine.handle(NOW, event) {
                     if let Some(outcome) = self.act(action, &mut events, observe) {
+                        observe(Progress::Ended {
+                            outcome,
+                            state: self.engine.state(),
+                            units: self.engine.units(),
+                            fronts: self.engine.fronts(),
+                        });
                         return Ok((self.engine.state().clone(), outcome));
                     }
                 }
             }
             self.dispatch()?;
+            // Whoever has asked for the end before this round's first answer is not made to wait for it.
+            if let Ok(()) = stop.try_recv() {
+                events.push_back(Event::Stop);
+                continue;
+            }
             select! {
                 recv(done) -> result => {
                     let event = self.finished(result.map_err(|_| SimulationError::WorkerEnded)?)?;
@@ -200,7 +211,10 @@ impl<'a> Driver<'a> {
                 // What was turned down at once is never asked for.
                 drop(self.withdraw(&client));
                 if let (Some(kept), Ok(())) = (self.proposed.remove(&client), verdict) {
-                    self.clients.memory.insert(client, kept);
+                    match kept.is_empty() {
+                        true => drop(self.kept.remove(&client)),
+                        false => drop(self.kept.insert(client, kept)),
+                    }
                 }
             }
             Action::Test {
@@ -252,10 +266,10 @@ impl<'a> Driver<'a> {
     }
 
     /// Tells whoever watches where the run is.
-    fn put_down(&self, snapshot: &Snapshot, observe: Observer<'_>) {
+    fn put_down(&self, snapshot: &Arc<Snapshot>, observe: Observer<'_>) {
         observe(Progress::Snapshot {
             snapshot,
-            clients: &self.clients,
+            clients: &Clients::Simulated(self.kept.clone()),
             // Clients of a simulation are put down with the run.
             resumable: &mut Vec::new(),
         });
@@ -302,7 +316,7 @@ impl<'a> Driver<'a> {
             && let Some(mut job) = self.next_job()
         {
             if let Job::Train { client, kept, .. } | Job::Evaluate { client, kept, .. } = &mut job {
-                *kept = self.clients.memory.get(client).cloned().unwrap_or_default();
+                *kept = self.kept.get(client).cloned().unwrap_or_default();
             }
             self.running += 1;
             self.outstanding += 1;
@@ -313,7 +327,7 @@ impl<'a> Driver<'a> {
 
     /// A client whose model is cut is to begin.
     fn enter(&mut self, client: ClientName, round: u32, card: Card, model: Arc<GlobalModel>) -> Option<Outcome> {
-        let kept = self.clients.memory.get(&client).cloned().unwrap_or_default();
+        let kept = self.kept.get(&client).cloned().unwrap_or_default();
         self.entering.push_back(Job::Enter {
             client,
             round,
@@ -348,9 +362,7 @@ impl<'a> Driver<'a> {
                 round,
                 result: Ok((update, kept)),
             } => {
-                if !kept.is_empty() {
-                    self.proposed.insert(client.clone(), Arc::new(kept));
-                }
+                self.proposed.insert(client.clone(), Arc::new(kept));
                 Some(self.offer(client, round, Task::Train, update))
             }
             Done::Stepped { client, round, result } => {
@@ -372,9 +384,7 @@ impl<'a> Driver<'a> {
                         self.outstanding += 1;
                         Some(match front.finish() {
                             Ok((update, kept)) => {
-                                if !kept.is_empty() {
-                                    self.proposed.insert(client.clone(), Arc::new(kept));
-                                }
+                                self.proposed.insert(client.clone(), Arc::new(kept));
                                 self.offer(client, round, Task::Train, update)
                             }
                             Err(error) => self.fail(client, round, Task::Train, &error),

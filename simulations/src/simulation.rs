@@ -3,6 +3,7 @@
 //! workers (with sub-models, as many for each width).
 
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -118,6 +119,7 @@ impl Simulation<'_> {
     pub fn run(&self, observe: Observer<'_>) -> Result<(ServerState, Outcome), SimulationError> {
         let description = &self.description;
         description.check()?;
+        description.check_initial(self.initial.as_ref())?;
         description.check_data(self.train, "the training examples")?;
         if let Some(test) = self.test {
             description.check_data(test, "the test examples")?;
@@ -164,10 +166,12 @@ impl Simulation<'_> {
             Roster::Numbered(description.clients),
             limits.window,
         );
-        let (mut engine, mut clients) = (engine, Clients::default());
+        let (mut engine, mut kept) = (engine, BTreeMap::new());
         if let Some(put_down) = &self.resume {
-            engine = engine.resumed(put_down.snapshot.clone()).map_err(LocalError::from)?;
-            clients.clone_from(&put_down.clients);
+            engine = engine.resumed(&put_down.snapshot).map_err(LocalError::from)?;
+            if let Clients::Simulated(memory) = &put_down.clients {
+                kept.clone_from(memory);
+            }
         }
         if self.snapshots {
             engine = engine.with_snapshots();
@@ -187,7 +191,7 @@ impl Simulation<'_> {
                     .map_err(SimulationError::Thread)?;
             }
             drop((queue, results));
-            let ended = Driver::new(self, engine, clients, limits, jobs, done).run(observe);
+            let ended = Driver::new(self, engine, kept, limits, jobs, done).run(observe);
             // What is under way does not count any more.
             abandon.store(true, Ordering::Relaxed);
             ended

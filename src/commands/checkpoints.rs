@@ -10,8 +10,11 @@ use std::{
 
 use clap::Args;
 use selvedge_coordinator::{
-    Checkpoint, CheckpointError, Checkpoints, Clients, Results, Snapshot, TakenUp, checkpoint::check_same,
+    Checkpoint, CheckpointError, Checkpoints, Clients, Progress, Results, Snapshot, TakenUp,
+    checkpoint::check_same,
+    engine::{Fronts, UnitCounts},
 };
+use selvedge_models::Layout;
 use selvedge_protocols::Description;
 
 use super::{
@@ -32,7 +35,7 @@ pub(crate) struct Resumption {
     resume: Option<PathBuf>,
     /// Save the model of the best round too, as best.safetensors
     #[arg(long)]
-    pub(crate) keep_best: bool,
+    keep_best: bool,
 }
 
 /// What is to be run, and where its data are.
@@ -42,6 +45,7 @@ pub(crate) struct Described {
     pub(crate) base: PathBuf,
     taken_up: Option<(Checkpoints, Checkpoint)>,
     every: Option<NonZeroU32>,
+    keep_best: bool,
 }
 
 /// A run with its folder of results, and with its checkpoints, if there are any.
@@ -56,6 +60,7 @@ pub(crate) struct Saved {
     description: String,
     base: PathBuf,
     every: u32,
+    keep_best: bool,
     /// How long it had run when it was put down.
     before: f64,
     began: Instant,
@@ -63,18 +68,28 @@ pub(crate) struct Saved {
 
 impl Resumption {
     /// What is to be run: what is described, or what was put down.
-    pub(crate) fn describe(&self, file: Option<&Path>, changes: &Changes) -> Result<Described, Failure> {
+    pub(crate) fn describe(&self, command: &str, file: Option<&Path>, changes: &Changes) -> Result<Described, Failure> {
+        // The run may be taken up from another folder.
+        let base = |file| absolute(Path::new(".").join(base(file))).map_err(Failure::system);
         let Some(folder) = &self.resume else {
             return Ok(Described {
                 description: Arc::new(changes.read(file)?),
-                base: absolute(base(file)).unwrap_or_else(|_| base(file)),
+                base: base(file)?,
                 taken_up: None,
                 every: self.checkpoint_every,
+                keep_best: self.keep_best,
             });
         };
         let (checkpoints, newest, damaged) = Checkpoints::open(folder)?;
         let none = || CheckpointError::None { folder: folder.clone() };
         let mut checkpoint = newest.ok_or_else(none)?;
+        if checkpoint.clients.command() != command {
+            return Err(CheckpointError::OtherKind {
+                folder: folder.clone(),
+                command: checkpoint.clients.command(),
+            }
+            .into());
+        }
         for damaged in damaged {
             writeln!(io::stderr(), "{damaged}; an earlier checkpoint is taken").map_err(Failure::system)?;
         }
@@ -94,10 +109,11 @@ impl Resumption {
         Ok(Described {
             description: Arc::new(description),
             base: match file {
-                Some(_) => base(file),
+                Some(_) => base(file)?,
                 None => checkpoint.base.clone(),
             },
             every: NonZeroU32::new(checkpoint.every),
+            keep_best: self.keep_best || checkpoint.keep_best,
             taken_up: Some((checkpoints, checkpoint)),
         })
     }
@@ -111,6 +127,7 @@ impl Described {
             base,
             taken_up,
             every,
+            keep_best,
         } = self;
         let began = Instant::now();
         let (text, every_or_none) = (description.to_toml(), every.map_or(0, NonZeroU32::get));
@@ -126,6 +143,7 @@ impl Described {
                     description: text,
                     base,
                     every: every_or_none,
+                    keep_best,
                     before: 0.0,
                     began,
                 }
@@ -142,6 +160,7 @@ impl Described {
                 description: text,
                 base,
                 every: every_or_none,
+                keep_best,
                 before: checkpoint.seconds,
                 began,
             },
@@ -160,8 +179,40 @@ impl Saved {
         self.before + self.began.elapsed().as_secs_f64()
     }
 
+    /// Writes down what is to be. Says whether it could be, apart from errors that are known already.
+    pub(crate) fn hear(&mut self, progress: Progress<'_>, layout: &Layout) -> Result<bool, Failure> {
+        match progress {
+            Progress::Record {
+                record,
+                units,
+                fronts,
+                state,
+            } => {
+                self.note(units, fronts);
+                let is_recorded = self.results.record(record);
+                if self.keep_best && is_recorded {
+                    self.results.keep_best(layout, state)?;
+                }
+                return Ok(is_recorded);
+            }
+            Progress::Snapshot {
+                snapshot,
+                clients,
+                resumable,
+            } => *resumable = self.put_down(snapshot, clients)?,
+            Progress::Ended { units, fronts, .. } => self.note(units, fronts),
+            Progress::Waiting { .. } | Progress::Round { .. } | Progress::Notice(_) => {}
+        }
+        Ok(true)
+    }
+
+    fn note(&mut self, units: &UnitCounts, fronts: &Fronts) {
+        self.results.keep_fronts(fronts);
+        self.results.count_units(units);
+    }
+
     /// The run is here now. Gives the rounds after which it can be taken up again.
-    pub(crate) fn put_down(&mut self, snapshot: &Snapshot, clients: &Clients) -> Result<Vec<u32>, Failure> {
+    fn put_down(&mut self, snapshot: &Arc<Snapshot>, clients: &Clients) -> Result<Vec<u32>, Failure> {
         let seconds = self.seconds();
         let Some(checkpoints) = &mut self.checkpoints else {
             return Ok(Vec::new());
@@ -174,6 +225,7 @@ impl Saved {
             base: self.base.clone(),
             seconds,
             every: self.every,
+            keep_best: self.keep_best,
             snapshot: snapshot.clone(),
             clients: clients.clone(),
         })?;

@@ -53,7 +53,9 @@ pub(crate) struct Coordinator {
 
 impl Coordinator {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let described = self.resumption.describe(self.file.as_deref(), &self.changes)?;
+        let described = self
+            .resumption
+            .describe("coordinator", self.file.as_deref(), &self.changes)?;
         let description = described.description.clone();
         let layout = description.model.layout()?;
         // The examples to train on stay with the clients; what the coordinator has of its own is the test set.
@@ -99,40 +101,15 @@ impl Coordinator {
         let served = runtime.block_on(server.serve(stop, &mut |progress| {
             display.show(&progress);
             let Some(writing) = &mut saved else { return };
-            let noted = match progress {
-                Progress::Record {
-                    record,
-                    units,
-                    fronts,
-                    state,
-                } => {
-                    writing.results.keep_fronts(fronts);
-                    writing.results.count_units(units);
-                    let is_recorded = writing.results.record(record);
-                    match self.resumption.keep_best && is_recorded {
-                        true => writing
-                            .results
-                            .keep_best(&layout, state)
-                            .map_err(Failure::from)
-                            .map(|()| true),
-                        false => Ok(is_recorded),
-                    }
-                }
-                Progress::Snapshot {
-                    snapshot,
-                    clients,
-                    resumable,
-                } => writing.put_down(snapshot, clients).map(|rounds| {
-                    *resumable = rounds;
-                    true
-                }),
-                // Now, and not when all clients have hung up: who asked for the end may not wait that long.
-                Progress::Ended { outcome, state } => {
-                    ended = saved.take().map(|saved| finish(saved, outcome, &layout, state));
-                    Ok(true)
-                }
-                _ => Ok(true),
+            let ended_now = match progress {
+                Progress::Ended { outcome, state, .. } => Some((outcome, state)),
+                _ => None,
             };
+            let noted = writing.hear(progress, &layout);
+            // Now, and not when all clients have hung up: who asked for the end may not wait that long.
+            if let Some((outcome, state)) = ended_now {
+                ended = saved.take().map(|saved| finish(saved, outcome, &layout, state));
+            }
             if let Ok(false) | Err(_) = noted {
                 failed = failed.take().or(noted.err());
                 unwritable.notify_one();

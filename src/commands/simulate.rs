@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Sys
 
 use clap::Args;
 use crossbeam_channel::bounded;
-use selvedge_coordinator::{Progress, server::run_id};
+use selvedge_coordinator::server::run_id;
 use selvedge_data::describe;
 use selvedge_simulations::{Simulation, SimulationError};
 
@@ -33,7 +33,9 @@ pub(crate) struct Simulate {
 
 impl Simulate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let described = self.resumption.describe(self.file.as_deref(), &self.changes)?;
+        let described = self
+            .resumption
+            .describe("simulate", self.file.as_deref(), &self.changes)?;
         let description = described.description.clone();
         if description.capacities_are_reported() {
             return Err(SimulationError::NoShares.into());
@@ -78,28 +80,7 @@ impl Simulate {
         let mut failed = None;
         let (state, outcome) = simulation.run(&mut |progress| {
             display.show(&progress);
-            let noted = match progress {
-                Progress::Record {
-                    record,
-                    units,
-                    fronts,
-                    state,
-                } => {
-                    saved.results.keep_fronts(fronts);
-                    saved.results.count_units(units);
-                    let is_recorded = saved.results.record(record);
-                    match self.resumption.keep_best && is_recorded {
-                        true => saved
-                            .results
-                            .keep_best(&layout, state)
-                            .map_err(Failure::from)
-                            .map(|()| true),
-                        false => Ok(is_recorded),
-                    }
-                }
-                Progress::Snapshot { snapshot, clients, .. } => saved.put_down(snapshot, clients).map(|_| true),
-                _ => Ok(true),
-            };
+            let noted = saved.hear(progress, &layout);
             if let Ok(false) | Err(_) = noted {
                 failed = failed.take().or(noted.err());
                 let _ = end.try_send(());

@@ -34,8 +34,9 @@ pub struct Front {
     /// Where its values lie in the whole model, and in its own.
     places: SubModel,
     layout: Arc<Layout>,
-    /// What filters have kept of earlier rounds.
+    /// What filters have kept of earlier rounds, of this part of the model, and of all of it.
     memory: Memory,
+    kept: Memory,
     batches: Batches,
     /// How many examples each step takes, where the server says so.
     sizes: Option<Vec<u32>>,
@@ -115,6 +116,7 @@ impl Front {
             places: part.coordinates.clone(),
             layout: part.layout.clone(),
             memory: kept.without(FRONT).slice(&part.coordinates),
+            kept: kept.without(FRONT),
             batches: Batches::new(training, examples.indices),
             sizes: None,
             taken: 0,
@@ -337,7 +339,7 @@ impl Front {
             return Err(LocalError::Diverged);
         }
         let description = &self.description;
-        let mut kept = Memory::new();
+        let mut kept = self.kept;
         if description.keeps_fronts() {
             let own = kept.of_mut(FRONT);
             for (name, values) in [(PARAMETERS, &weights.parameters), (BUFFERS, &weights.buffers)] {

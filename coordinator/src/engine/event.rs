@@ -170,7 +170,7 @@ pub enum Action {
     /// A round is over.
     Record(Box<RoundRecord>),
     /// Where the run is now, after the round that was recorded: it can be taken up again from here.
-    Snapshot(Box<Snapshot>),
+    Snapshot(Arc<Snapshot>),
     /// The run is over.
     Finish(Outcome),
 }

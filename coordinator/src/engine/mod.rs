@@ -70,7 +70,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the snapshot is of another model.
-    pub fn resumed(mut self, snapshot: Snapshot) -> Result<Self, ModelError> {
+    pub fn resumed(mut self, snapshot: &Snapshot) -> Result<Self, ModelError> {
         self.run.resume(snapshot)?;
         Ok(self)
     }

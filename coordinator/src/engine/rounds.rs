@@ -41,7 +41,9 @@ fn trained(mut closed: Closed, moment: &mut Moment<'_>) -> Next {
     run.apply(&mut closed);
     let round = run.round;
     let fronts = std::mem::take(&mut closed.fronts);
-    run.fronts = Arc::new(if closed.record.applied { fronts } else { Fronts::new() });
+    if run.description.is_evaluated(round) {
+        run.fronts = Arc::new(if closed.record.applied { fronts } else { Fronts::new() });
+    }
     if let (true, Some(leaders)) = (closed.record.applied, closed.leaders.take()) {
         run.leaders = leaders;
         let keeps = run.description.keeps_fronts();
@@ -121,7 +123,7 @@ fn evaluate((mut closed, statistics): (Closed, BTreeMap<Width, Vec<f32>>), momen
 fn record(record: RoundRecord, moment: &mut Moment<'_>) -> Next {
     moment.actions.push(Action::Record(Box::new(record)));
     if moment.run.keeps_snapshots {
-        moment.actions.push(Action::Snapshot(Box::new(moment.run.snapshot())));
+        moment.actions.push(Action::Snapshot(Arc::new(moment.run.snapshot())));
     }
     Next::Phase(gather(moment.now))
 }

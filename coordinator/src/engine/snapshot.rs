@@ -19,7 +19,7 @@ pub struct Snapshot {
     /// The last round that is over; 0 before the first.
     pub round: u32,
     weights: Arc<Weights>,
-    memory: Memory,
+    memory: Arc<Memory>,
     dealer: Position,
     units: UnitCounts,
     fronts: BTreeMap<ClientName, Weights>,
@@ -50,26 +50,26 @@ impl Run {
     ///
     /// # Errors
     /// When it is of another model.
-    pub(super) fn resume(&mut self, snapshot: Snapshot) -> Result<(), ModelError> {
+    pub(super) fn resume(&mut self, snapshot: &Snapshot) -> Result<(), ModelError> {
         snapshot.weights.check(self.parts.layout())?;
         let mut fronts = Fronts::new();
-        for (client, front) in snapshot.fronts {
+        for (client, front) in &snapshot.fronts {
             // Where clients keep their fronts, all have all units.
             let mut card = Card::new(self.description.seed.0, 0, Width::WHOLE, vec![]);
-            card.cut = self.cut_of(&client);
-            fronts.insert(client, (self.parts.part(&card)?, front));
+            card.cut = self.cut_of(client);
+            fronts.insert(client.clone(), (self.parts.part(&card)?, front.clone()));
         }
         self.state = ServerState {
-            weights: snapshot.weights,
-            memory: snapshot.memory,
+            weights: snapshot.weights.clone(),
+            memory: snapshot.memory.clone(),
         };
-        self.dealer.resume(snapshot.dealer);
-        self.units = snapshot.units;
+        self.dealer.resume(snapshot.dealer.clone());
+        self.units.clone_from(&snapshot.units);
         self.fronts = Arc::new(fronts);
-        self.has_front = snapshot.has_front;
-        self.leaders = snapshot.leaders;
+        self.has_front.clone_from(&snapshot.has_front);
+        self.leaders.clone_from(&snapshot.leaders);
         self.round = snapshot.round;
-        self.returning = snapshot.clients;
+        self.returning.clone_from(&snapshot.clients);
         Ok(())
     }
 }

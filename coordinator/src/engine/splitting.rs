@@ -140,6 +140,11 @@ impl Splitting {
         self.steps.stepper(at).is_some()
     }
 
+    /// How many steps the client at this place of the cohort was to make, as far as is known.
+    pub(super) fn most_steps(&self, at: usize) -> Option<u64> {
+        self.steps.stepper(at)?.steps
+    }
+
     /// The mean training loss of the client at this place of the cohort, as the steps have met it.
     pub(super) fn loss(&self, at: usize) -> Option<f64> {
         self.steps.came_to(at).0

@@ -132,6 +132,9 @@ impl Training {
         let mut is_folded = true;
         if let Some(splitting) = self.steps.as_mut().filter(|splitting| splitting.has(at)) {
             update.trained.loss = update.trained.loss.or(splitting.loss(at));
+            // It cannot have made more than it was led through.
+            let most = splitting.most_steps(at).unwrap_or(u64::from(u32::MAX));
+            update.trained.steps = update.trained.steps.min(most);
             let weights = std::mem::take(&mut update.trained.weights);
             // One that was left out of every step has trained nothing: that is not averaged with what others have.
             let has_trained = update.trained.steps > 0;

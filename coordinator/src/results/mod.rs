@@ -86,6 +86,12 @@ pub enum ResultsError {
         /// The system's reason.
         error: io::Error,
     },
+    /// Another process goes on with the run.
+    #[error("{}: another process is at this run: let it end, or end it, first", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Records of a run that is taken up again are missing.
     #[error("{}: the records do not reach round {round}, after which the run was put down; put back the file", path.display())]
     Incomplete {
@@ -106,6 +112,7 @@ impl ResultsError {
             Self::Occupied { .. } => "E-RESULTS-OCCUPIED",
             Self::Unwritable { .. } | Self::Unreadable { .. } => "E-RESULTS-FILE",
             Self::Incomplete { .. } => "E-RESULTS-RECORDS",
+            Self::InUse { .. } => "E-RESULTS-IN-USE",
             Self::Model(_) => "E-RESULTS-MODEL",
         }
     }
@@ -148,6 +155,7 @@ impl Results {
             io::ErrorKind::AlreadyExists => occupied(),
             _ => ResultsError::Unwritable { path, error },
         })?;
+        lock(&rounds, folder)?;
         let results = Self {
             folder: folder.into(),
             description: description.clone(),
@@ -167,10 +175,14 @@ impl Results {
     /// When the folder or its records cannot be read or written, or a round is not among the records.
     pub fn resume(folder: &Path, description: &Description, round: u32) -> Result<Self, ResultsError> {
         let path = folder.join(ROUNDS);
-        let text = fs::read(&path).map_err(|error| ResultsError::Unreadable {
+        let unreadable = |error| ResultsError::Unreadable {
             path: path.clone(),
             error,
-        })?;
+        };
+        // Whoever goes on with the run holds its records.
+        let held = File::open(&path).map_err(unreadable)?;
+        lock(&held, folder)?;
+        let text = fs::read(&path).map_err(unreadable)?;
         // The last line may be half a line.
         let records = text
             .split(|byte| *byte == b'\n')
@@ -192,6 +204,7 @@ impl Results {
             .append(true)
             .open(&path)
             .map_err(ResultsError::unwritable(&path))?;
+        lock(&rounds, folder)?;
         let results = Self {
             folder: folder.into(),
             description: description.clone(),
@@ -366,6 +379,15 @@ impl Results {
     fn write(&self, name: &str, text: &str) -> Result<(), ResultsError> {
         let path = self.folder.join(name);
         replace(&RealFiles, &path, text.as_bytes()).map_err(ResultsError::unwritable(&path))
+    }
+}
+
+/// Holds the records of a run, as long as they are open: two processes cannot go on with it at a time.
+fn lock(rounds: &File, folder: &Path) -> Result<(), ResultsError> {
+    match rounds.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => Err(ResultsError::InUse { folder: folder.into() }),
+        // A system without locks does not keep anybody from running.
+        Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use selvedge_protocols::{
     CannotTrain, Card, ClientName, Description, LocalError, Rejection, Requirements, Resources, ServerState, Width,
     evaluation::Tested,
     message::{FINAL_MODEL_WITHIN, Task, ToClient, ToCoordinator},
+    update::check_report,
     wire::{BlobStore, Held, Limits, Partial},
 };
 use tokio::{
@@ -123,23 +124,20 @@ impl Driver {
 
     /// The run is taken up again, with what was known of its clients. Until it is written down anew it could be taken up once
     /// more as it was.
-    pub(super) fn taken_up(&mut self, clients: Clients, resumable: Vec<u32>) {
-        self.accepted = clients.accepted;
+    pub(super) fn taken_up(&mut self, accepted: BTreeMap<ClientName, u32>, resumable: Vec<u32>) {
+        self.accepted = accepted;
         self.resumable = resumable;
     }
 
     /// Tells whoever watches where the run is before its first round.
     pub(super) fn begun(&mut self, observe: Observer<'_>) {
-        let snapshot = self.engine.snapshot();
+        let snapshot = Arc::new(self.engine.snapshot());
         self.put_down(&snapshot, observe);
     }
 
     /// Tells whoever watches where the run is.
-    fn put_down(&mut self, snapshot: &Snapshot, observe: Observer<'_>) {
-        let clients = Clients {
-            accepted: self.accepted.clone(),
-            ..Clients::default()
-        };
+    fn put_down(&mut self, snapshot: &Arc<Snapshot>, observe: Observer<'_>) {
+        let clients = Clients::Networked(self.accepted.clone());
         observe(Progress::Snapshot {
             snapshot,
             clients: &clients,
@@ -171,6 +169,8 @@ impl Driver {
                         observe(Progress::Ended {
                             outcome,
                             state: self.engine.state(),
+                            units: self.engine.units(),
+                            fronts: self.engine.fronts(),
                         });
                         self.part(outcome).await;
                         return Ok(outcome);
@@ -321,7 +321,8 @@ impl Driver {
                 sections,
                 blob,
             } => {
-                if round == self.engine.round() {
+                // What cannot be true is turned down by the engine, and not kept.
+                if round == self.engine.round() && check_report(&report).is_ok() {
                     let offer = Offer {
                         round,
                         task,

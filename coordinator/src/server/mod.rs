@@ -28,7 +28,7 @@ use selvedge_protocols::{
 use tokio::sync::mpsc;
 
 use self::driver::Driver;
-use crate::{Engine, Observer, Outcome, Roster, TakenUp};
+use crate::{Clients, Engine, Observer, Outcome, Roster, TakenUp};
 
 /// Updates that are received at a time, beside the one that is folded next.
 const WINDOW: usize = 8;
@@ -118,6 +118,7 @@ impl Server {
             listener,
         } = self;
         description.check()?;
+        description.check_initial(initial.as_ref())?;
         if let Some(test) = &test {
             description.check_data(test, "the test examples")?;
         }
@@ -150,8 +151,13 @@ impl Server {
             resumable,
         }) = resume
         {
-            engine = engine.resumed(snapshot)?;
-            put_down = Some((clients, resumable));
+            engine = engine.resumed(&snapshot)?;
+            // What was known of simulated clients says nothing about those that will come.
+            let accepted = match clients {
+                Clients::Networked(accepted) => accepted,
+                Clients::Simulated(_) => Default::default(),
+            };
+            put_down = Some((accepted, resumable));
         }
         if snapshots {
             engine = engine.with_snapshots();
@@ -163,7 +169,7 @@ impl Server {
         let advice = advice::Advice::of(&description)?;
         let mut driver = Driver::new(description, requirements, advice, engine, test, welcome, heard, limits);
         match put_down {
-            Some((clients, resumable)) => driver.taken_up(clients, resumable),
+            Some((accepted, resumable)) => driver.taken_up(accepted, resumable),
             None if snapshots => driver.begun(observe),
             None => {}
         }

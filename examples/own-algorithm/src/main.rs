@@ -75,6 +75,7 @@ async fn main() -> Result<(), Failure> {
             memory: None,
             speed: None,
             state: None,
+            keep_model: None,
             give_up_after: Duration::from_secs(60),
         };
         agents.push(tokio::spawn(async move { agent.run(pending(), &mut |_| {}).await }));

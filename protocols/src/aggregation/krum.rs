@@ -1,6 +1,6 @@
 //! Krum. Blanchard et al., *Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent*, NeurIPS 2017.
 
-use selvedge_models::{OptimiserDescription, Weights};
+use selvedge_models::{OptimiserDescription, SubModel, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::{Aggregate, AggregationRule, Aggregator, Contribution, TooFew, WeightedMean};
@@ -42,15 +42,13 @@ impl AggregationRule for Krum {
 
 struct Gathered {
     krum: Krum,
-    updates: Vec<(Option<ClientName>, Contributed)>,
+    updates: Vec<(Option<ClientName>, SubModel, Update)>,
 }
-
-type Contributed = (selvedge_models::SubModel, u32, Update);
 
 impl Aggregator for Gathered {
     fn fold(&mut self, contribution: Contribution<'_>) {
-        let Contribution { client, part, version, update, .. } = contribution;
-        self.updates.push((client.cloned(), (part.clone(), version, update)));
+        let Contribution { client, part, update, .. } = contribution;
+        self.updates.push((client.cloned(), part.clone(), update));
     }
 
     fn finish(self: Box<Self>, global: &Weights, context: &mut Context<'_>) -> Result<Option<Aggregate>, TooFew> {
@@ -59,7 +57,7 @@ impl Aggregator for Gathered {
         if came < needed {
             return if came == 0 { Ok(None) } else { Err(TooFew { needed, came }) };
         }
-        let parameters = |at: usize| &updates[at].1.2.trained.weights.parameters;
+        let parameters = |at: usize| &updates[at].2.trained.weights.parameters;
         let distance = |i, j| parameters(i).iter().zip(parameters(j)).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
         // s(i) = Σ_{i → j} ‖V_i − V_j‖²
         let score = |i| {
@@ -70,15 +68,12 @@ impl Aggregator for Gathered {
         let scores: Vec<f64> = (0..came).map(score).collect();
         let mut order: Vec<usize> = (0..came).collect();
         order.sort_by(|i, j| scores[*i].total_cmp(&scores[*j]));
-        let mut chosen = order[..chosen.min(came)].to_vec();
-        chosen.sort_unstable();
-        let mut mean = WeightedMean::default();
-        for (at, (client, (part, version, update))) in updates.into_iter().enumerate() {
-            if chosen.binary_search(&at).is_ok() {
-                client.iter().for_each(|client| context.note_of(client, "chosen", 1.0));
-                let client = client.as_ref();
-                mean.fold(Contribution { client, version, part: &part, weight: 1.0, update });
-            }
+        let chosen = &order[..chosen.min(came)];
+        let (mut mean, version) = (WeightedMean::default(), context.round);
+        let updates = updates.into_iter().enumerate().filter(|(at, _)| chosen.contains(at));
+        for (_, (client, part, update)) in updates {
+            client.iter().for_each(|client| context.note_of(client, "chosen", 1.0));
+            mean.fold(Contribution { client: client.as_ref(), version, part: &part, weight: 1.0, update });
         }
         Box::new(mean).finish(global, context)
     }

@@ -23,6 +23,11 @@ impl AggregationRule for Nova {
         true
     }
 
+    fn is_coordinate_wise(&self) -> bool {
+        // τ_eff is over all clients, whatever part of the model each has trained.
+        false
+    }
+
     fn problem(&self, _: usize, optimiser: &OptimiserDescription) -> Option<(&'static str, String)> {
         let is_plain = matches!(optimiser, OptimiserDescription::Sgd { momentum: 0.0, .. });
         let needs = "normalised averaging needs training.optimiser.kind = \"sgd\" without momentum: it counts steps";

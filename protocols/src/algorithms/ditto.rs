@@ -54,6 +54,10 @@ impl Algorithm for Ditto {
         true
     }
 
+    fn needs_whole_model(&self) -> bool {
+        true
+    }
+
     fn personalise(&self, _: &Broadcast, memory: &Vectors, _: &mut Context<'_>) -> Option<Weights> {
         own(memory)
     }

@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Broadcast, Context, Vectors,
-    algorithm::Algorithm,
-    local::{LocalError, LocalSteps, Update},
-};
+use crate::algorithm::Algorithm;
 
-/// FedAvg on the base layers; the personal ones stay with each client. What a client evaluates is its own model; the
+/// FedAvg on the base layers, W_B; the personal ones, W_P, stay with each client, and are trained with them. What a client evaluates is its own model; the
 /// coordinator, which has no personal layer, evaluates nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,17 +14,6 @@ pub struct FedPer {
 }
 
 impl Algorithm for FedPer {
-    fn client(
-        &self,
-        broadcast: &Broadcast,
-        _: &mut Vectors,
-        local: &mut dyn LocalSteps,
-        _: &mut Context<'_>,
-    ) -> Result<Update, LocalError> {
-        // (W_B, W_P) ← SGD from what was broadcast and what is the client's own
-        Ok(local.train(&broadcast.weights, None)?.into())
-    }
-
     fn keeps(&self) -> bool {
         true
     }

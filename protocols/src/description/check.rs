@@ -126,6 +126,8 @@ impl Description {
             }
         };
         let bytes = self.to_toml().len();
+        let message = "a setting holds what TOML cannot: a whole number above 2^63, or a table whose keys are no text";
+        require(bytes > 0, "description", message.into());
         let message =
             format!("the description is {bytes} bytes long; it travels to clients, and may have {MOST_BYTES}");
         require(bytes <= MOST_BYTES, "model", message);

@@ -3,7 +3,7 @@
 use selvedge_models::Entry;
 
 use super::{Description, Problem, Weighting};
-use crate::{aggregation::Mean, parts::is_in};
+use crate::{Shape, aggregation::Mean, parts::is_in};
 
 impl Description {
     /// All that is wrong with them; empty when nothing is.
@@ -53,6 +53,12 @@ impl Description {
                 require(!filter.bounds(), &key, message);
             }
         }
+        let trains_parts = self
+            .sub_models
+            .as_ref()
+            .is_some_and(|sub_models| !sub_models.plan.trains_whole());
+        let message = format!("clients of `{name}` have models of their own, and train the whole model: leave it out");
+        require(!(trains_parts && algorithm.needs_whole_model()), "sub_models", message);
         problems.extend(self.problems_of_personal_layers());
         problems
     }
@@ -78,13 +84,19 @@ impl Description {
             let message = format!("the model has no layer {layer:?} with parameters: see `selvedge model show`");
             refuse("algorithm.personal", message);
         }
+        let mut vectors = self
+            .algorithm
+            .update_vectors()
+            .iter()
+            .chain(self.algorithm.broadcast_vectors());
+        if let Some((name, _)) = vectors.find(|(_, shape)| !matches!(shape, Shape::Free(_))) {
+            let message =
+                format!("this algorithm sends `{name}` beside the model, which has a value for what stays too");
+            refuse("algorithm.kind", message);
+        }
         let stays = |tensor: &Entry| layers.iter().any(|layer| is_in(layer, tensor));
         if layout.parameters.iter().all(stays) {
             refuse("algorithm.personal", "nothing is left to be learned together".into());
-        }
-        if self.sub_models.is_some() {
-            let message = "clients with personal layers train the whole model: leave it out";
-            refuse("sub_models", message.into());
         }
         if self.evaluation.training_examples > 0 {
             let message = "the coordinator has no personal layer to evaluate: leave it out";

@@ -19,7 +19,7 @@ pub use split::{CutShare, Cuts, Labels, Split};
 pub use sub_models::{Averaging, BatchNormStatistics, Capacity, SubModels};
 
 use selvedge_data::{PartitionDescription, Source};
-use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription};
+use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription, Weights};
 use serde::{Deserialize, Serialize};
 
 use crate::{Choice, ClientName, Occasion, Seed, algorithm::Algorithm, filters::Filter, server::ServerStep};
@@ -232,6 +232,25 @@ impl Description {
                 problems,
             }),
         }
+    }
+
+    /// Whether a run of it can begin with weights of a program's own.
+    ///
+    /// # Errors
+    /// When it cannot: clients with personal layers draw those that they begin with themselves.
+    pub fn check_initial(&self, initial: Option<&Weights>) -> Result<(), DescriptionError> {
+        if initial.is_none() || self.algorithm.personal_layers().is_empty() {
+            return Ok(());
+        }
+        let message =
+            "clients begin with personal layers that they draw from the run's seed: leave the first weights out";
+        Err(DescriptionError::Problems {
+            origin: "the first weights".into(),
+            problems: vec![Problem {
+                key: "algorithm.personal".into(),
+                message: message.into(),
+            }],
+        })
     }
 
     /// What a component may know in a round, on a client's account or on that of the whole cohort; `layout` says where the

@@ -237,7 +237,7 @@ impl Description {
 
     /// The description as TOML, with every default written out.
     pub fn to_toml(&self) -> String {
-        // Every field is a plain value or table, and numbers are in range: there is nothing that TOML cannot hold.
+        // What TOML cannot hold is found when the description is checked.
         toml::to_string(self).unwrap_or_default()
     }
 }

@@ -2,6 +2,8 @@
 //! client applies them in that order, and the server undoes them in the reverse order. A new filter is a new file and a
 //! line in the list below.
 
+mod sparse;
+
 use crate::{
     Context, Memory, Metrics, Occasion, Rejection, Vectors,
     choice::{Choice, choices},

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, Reference};
+use super::{Filter, Reference, sparse};
 use crate::{
     Context, Rejection, Shape, Vectors,
     sections::{Encoding, Values},
@@ -18,9 +18,6 @@ pub struct TopK {
     pub share: f64,
 }
 
-/// What is kept: m.
-const UNSENT: &str = "unsent";
-
 impl TopK {
     fn k(&self, values: usize) -> usize {
         ((self.share * values as f64).ceil() as usize).min(values)
@@ -33,7 +30,7 @@ impl Filter for TopK {
             return values;
         };
         // g ← m + Δ
-        let g = memory.entry(UNSENT, Shape::Parameters, || vec![0.0; weights.len()]);
+        let g = memory.entry("unsent", Shape::Parameters, || vec![0.0; weights.len()]);
         for ((g, w), reference) in g.iter_mut().zip(&weights).zip(reference.values()) {
             *g += w - reference;
         }
@@ -47,33 +44,15 @@ impl Filter for TopK {
         }
         places.sort_unstable();
         // m ← g − top_k(g)
-        let mut bytes: Vec<u8> = places.iter().flat_map(|place| place.to_le_bytes()).collect();
-        bytes.extend(places.iter().flat_map(|place| std::mem::take(&mut g[*place as usize]).to_le_bytes()));
-        Values::Bytes(bytes)
+        Values::Bytes(sparse::write(&places, places.iter().map(|place| std::mem::take(&mut g[*place as usize]))))
     }
 
-    fn server(
-        &self,
-        values: Values,
-        reference: Reference<'_>,
-        _: f64,
-        _: &mut Context<'_>,
-    ) -> Result<Values, Rejection> {
-        let wrong = |what: &str| Rejection::WrongShape(what.into());
+    fn server(&self, values: Values, reference: Reference<'_>, _: f64, _: &mut Context<'_>) -> Result<Values, Rejection> {
         let Values::Bytes(bytes) = values else {
-            return Err(wrong("no sparse values where they were assigned"));
+            return Err(Rejection::WrongShape("no sparse values where they were assigned".into()));
         };
         let mut weights: Vec<f32> = reference.values().collect();
-        let (places, sent) = bytes.split_at(bytes.len() / 2);
-        let (places, sent) = (places.as_chunks().0.iter(), sent.as_chunks().0.iter());
-        let mut next = 0;
-        for (place, value) in places.map(|place| u32::from_le_bytes(*place)).zip(sent) {
-            // They ascend, so that none counts twice.
-            let weight = weights.get_mut(place as usize).filter(|_| place >= next);
-            *weight.ok_or_else(|| wrong("places of sparse values that do not ascend or are not there"))? +=
-                f32::from_le_bytes(*value);
-            next = place.saturating_add(1);
-        }
+        sparse::add(&bytes, &mut weights)?;
         Ok(Values::F32(weights))
     }
 
@@ -82,7 +61,7 @@ impl Filter for TopK {
     }
 
     fn encoded(&self, values: u64) -> u64 {
-        8 * self.k(values as usize) as u64
+        sparse::bytes_of(self.k(values as usize) as u64)
     }
 
     fn keeps(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Card, Dealer, Plan, Seat, Width};
+use crate::plan::{Card, Dealer, Position, Plan, Seat, Width};
 
 /// Everybody trains the whole model, whatever it can train. No settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,4 +28,10 @@ impl Dealer for Full {
         let card = |_: &Seat| Card::new(seed, 0, Width::WHOLE, vec![]);
         cohort.iter().map(card).collect()
     }
+
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    fn resume(&mut self, _: Position) {}
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::kept;
 use crate::{
     Purpose, Seed,
-    plan::{Card, Dealer, Plan, Seat, Width},
+    plan::{Card, Dealer, Position, Plan, Seat, Width},
 };
 
 /// A client of width p trains ⌈pK⌉ of the K units of each width group, drawn for it in every round. No settings.
@@ -43,4 +43,10 @@ impl Dealer for Random {
         let card = |(seat, draw): (&Seat, u32)| Card::new(seed, round, seat.width, vec![draw]);
         cohort.iter().zip(0..).map(card).collect()
     }
+
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    fn resume(&mut self, _: Position) {}
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::kept;
-use crate::plan::{Card, Dealer, Plan, Seat};
+use crate::plan::{Card, Dealer, Position, Plan, Seat};
 
 /// In round t (from 0) a client of width p trains the ⌈pK⌉ of the K units of each width group that begin at t mod K,
 /// going on at the first after the last. No settings.
@@ -33,4 +33,10 @@ impl Dealer for Rolling {
         let card = |seat: &Seat| Card::new(seed, round, seat.width, vec![]);
         cohort.iter().map(card).collect()
     }
+
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    fn resume(&mut self, _: Position) {}
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::kept;
-use crate::plan::{Card, Dealer, Plan, Seat};
+use crate::plan::{Card, Dealer, Position, Plan, Seat};
 
 /// A client of width p trains the first ⌈pK⌉ of the K units of each width group, in every round. The first units are
 /// trained by all, the last by the strongest clients only. No settings.
@@ -27,4 +27,10 @@ impl Dealer for Static {
         let card = |seat: &Seat| Card::new(seed, 0, seat.width, vec![]);
         cohort.iter().map(card).collect()
     }
+
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    fn resume(&mut self, _: Position) {}
 }

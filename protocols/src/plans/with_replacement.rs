@@ -5,7 +5,7 @@ use rand::seq::index;
 use super::partitioned::Partitioned;
 use crate::{
     Purpose, Seed,
-    plan::{Card, Dealer, Seat},
+    plan::{Card, Dealer, Position, Seat},
 };
 
 /// Each client of each round draws its block, or blocks, uniformly from all. The comparison that shows what dealing
@@ -26,4 +26,10 @@ impl Dealer for WithReplacement {
         };
         cohort.iter().map(card).collect()
     }
+
+    fn position(&self) -> Position {
+        Position::new()
+    }
+
+    fn resume(&mut self, _: Position) {}
 }
