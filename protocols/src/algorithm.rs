@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use selvedge_data::DataError;
-use selvedge_models::{ModelError, OptimiserDescription, Weights};
+use selvedge_models::{ModelError, OptimiserDescription, Weights, all_finite};
 
 use crate::{
     Broadcast,
     aggregation::{Aggregate, Aggregator, WeightedMean},
-    sections::all_finite,
 };
 
 /// Vectors that an algorithm names and keeps or sends beside the model, each as long as the model's parameters:

@@ -1,14 +1,14 @@
 //! An update on its way: sealed by the client, opened and checked by the coordinator.
 
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Layout, SubModel, Weights};
+use selvedge_models::{Layout, SubModel, Weights, all_finite};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Rejection,
     algorithm::{Algorithm, Trained, Update},
     filters::{self, FilterDescription},
-    sections::{Encoding, Section, SectionHeader, Values, all_finite},
+    sections::{Encoding, Section, SectionHeader, Values},
 };
 
 /// What a client says about its training, beside the numbers themselves.
