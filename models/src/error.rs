@@ -171,7 +171,7 @@ pub enum LayerProblem {
         name: String,
     },
     /// A layer of a crate outside that keeps something it does not train.
-    #[error("it keeps `{name}`, which is not trained; a layer of this kind cannot")]
+    #[error("it keeps `{name}`, which is not trained; a layer from outside cannot")]
     Buffer {
         /// What it keeps.
         name: String,
