@@ -5,93 +5,14 @@ use std::ops::Range;
 use candle_core::Tensor;
 
 use crate::{
-    LARGEST_MODEL,
+    definition::Recording,
     error::ModelError,
-    layers::{Declared, Description, Fault, Layer},
-    network::Mode,
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings},
+    limits::LARGEST_MODEL,
+    mode::Mode,
+    pass::{Backward, Descend, Descent, Forward, LayerValues, Sink},
     width::{Signal, WidthGroups},
 };
-
-/// A layer's values: its parts of the model's flat vectors.
-pub(crate) struct Values<'a> {
-    pub(crate) parameters: &'a [f32],
-    pub(crate) buffers: &'a mut [f32],
-}
-
-impl Values<'_> {
-    fn of(&mut self, stage: &Stage) -> Values<'_> {
-        Values {
-            parameters: &self.parameters[stage.parameters.clone()],
-            buffers: &mut self.buffers[stage.buffers.clone()],
-        }
-    }
-}
-
-/// Where the gradient of a layer's parameters goes.
-pub(crate) struct Sink<'a> {
-    pub(crate) parameters: &'a [f32],
-    /// The gradient so far.
-    pub(crate) gradient: &'a mut [f32],
-    /// Whether there is a gradient so far; where it is yet to begin, `gradient` holds anything.
-    pub(crate) is_begun: bool,
-}
-
-impl<'a> Sink<'a> {
-    fn of(&mut self, stage: &Stage) -> Sink<'_> {
-        Sink {
-            parameters: &self.parameters[stage.parameters.clone()],
-            gradient: &mut self.gradient[stage.parameters.clone()],
-            is_begun: self.is_begun,
-        }
-    }
-
-    /// The gradient, to add to: where it is yet to begin, it is 0.
-    pub(crate) fn begun(self) -> &'a mut [f32] {
-        if !self.is_begun {
-            self.gradient.fill(0.0);
-        }
-        self.gradient
-    }
-
-    /// The sinks of the first `parameters` parameters and of the others.
-    pub(crate) fn split_at(self, parameters: usize) -> (Sink<'a>, Sink<'a>) {
-        let is_begun = self.is_begun;
-        let (one, other) = self.parameters.split_at(parameters);
-        let (one_gradient, other_gradient) = self.gradient.split_at_mut(parameters);
-        let one = Sink {
-            parameters: one,
-            gradient: one_gradient,
-            is_begun,
-        };
-        (
-            one,
-            Sink {
-                parameters: other,
-                gradient: other_gradient,
-                is_begun,
-            },
-        )
-    }
-}
-
-/// What a step of plain gradient descent moves, and by how much.
-pub(crate) struct Descent<'a> {
-    pub(crate) parameters: &'a mut [f32],
-    /// Scratch as long as the parameters, for a gradient that is written out.
-    pub(crate) gradient: &'a mut [f32],
-    /// The step size.
-    pub(crate) rate: f32,
-}
-
-impl Descent<'_> {
-    fn of(&mut self, stage: &Stage) -> Descent<'_> {
-        Descent {
-            parameters: &mut self.parameters[stage.parameters.clone()],
-            gradient: &mut self.gradient[stage.parameters.clone()],
-            rate: self.rate,
-        }
-    }
-}
 
 /// Live layers, each taking what the one before gives.
 pub(crate) struct Chain {
@@ -102,9 +23,17 @@ pub(crate) struct Chain {
     gradients: [Vec<f32>; 2],
 }
 
+/// A layer to be chained, by its kind and its settings.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedLayer<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) settings: &'a dyn LayerSettings,
+}
+
 /// One layer of a chain.
 pub(crate) struct Stage {
     live: Box<dyn Layer>,
+    recording: Recording,
     /// The layer's place, the start of its parameters' names.
     pub(crate) place: String,
     pub(crate) kind: &'static str,
@@ -123,14 +52,14 @@ pub(crate) struct Stage {
 /// A chain that has been put together, with all that its layers ask for.
 pub(crate) struct Chained {
     pub(crate) chain: Chain,
-    pub(crate) parameters: Vec<Declared>,
-    pub(crate) buffers: Vec<Declared>,
+    pub(crate) parameters: Vec<DeclaredTensor>,
+    pub(crate) buffers: Vec<DeclaredTensor>,
 }
 
 impl Chain {
     /// Chains layers, the first at place `{prefix}{first}`. Without any it gives its input.
     pub(crate) fn build<'a>(
-        layers: impl IntoIterator<Item = &'a dyn Description>,
+        layers: impl IntoIterator<Item = NamedLayer<'a>>,
         prefix: &str,
         first: usize,
         input: &Signal,
@@ -142,8 +71,8 @@ impl Chain {
         for (index, layer) in layers.into_iter().enumerate() {
             let place = format!("{prefix}{}", first + index);
             let input = stages.last().map_or(input, |stage| &stage.output).clone();
-            let kind = layer.kind();
-            let built = layer.build(&place, &input, groups).map_err(|fault| match fault {
+            let NamedLayer { kind, settings } = layer;
+            let built = settings.build(&place, &input, groups).map_err(|fault| match fault {
                 Fault::Here(problem) => ModelError::Layer {
                     layer: place.clone(),
                     kind,
@@ -152,8 +81,11 @@ impl Chain {
                 Fault::Inside(error) => error,
             })?;
             let tensors = parameters.len()..parameters.len() + built.parameters.len();
+            let shapes = built.parameters.iter();
+            let shapes = shapes.map(|tensor| (tensor.name.clone(), tensor.shape.clone()));
             let mut stage = Stage {
                 live: built.live,
+                recording: Recording::new(&input.shape, shapes.collect()),
                 place,
                 kind,
                 input,
@@ -168,7 +100,7 @@ impl Chain {
             buffer_count = count(buffer_count, &built.buffers)?;
             stage.parameters.end = parameter_count;
             stage.buffers.end = buffer_count;
-            let named = |declared: Declared| Declared {
+            let named = |declared: DeclaredTensor| DeclaredTensor {
                 name: format!("{}.{}", first + index, declared.name),
                 ..declared
             };
@@ -234,7 +166,7 @@ impl Chain {
         parameters: &[Tensor],
         buffers: &mut [f32],
         input: &Tensor,
-        mode: &mut Mode<'_>,
+        mode: &Mode<'_>,
     ) -> candle_core::Result<Tensor> {
         self.stages.iter().try_fold(input.clone(), |value, stage| {
             let parameters = &parameters[stage.tensors.clone()];
@@ -247,10 +179,10 @@ impl Chain {
     /// Runs a batch of `examples` through the layers; [`output`](Self::output) has what comes out.
     pub(crate) fn forward(
         &mut self,
-        mut values: Values<'_>,
+        mut values: LayerValues<'_>,
         examples: usize,
         input: &[f32],
-        mode: &mut Mode<'_>,
+        mode: &Mode<'_>,
     ) -> Result<(), ModelError> {
         for (index, stage) in self.stages.iter_mut().enumerate() {
             let size = examples
@@ -260,7 +192,13 @@ impl Chain {
             let (before, output) = self.outputs.split_at_mut(index);
             let input = before.last().map_or(input, Vec::as_slice);
             output[0].resize(size, 0.0);
-            stage.live.forward(values.of(stage), input, &mut output[0], mode)?;
+            stage.live.forward(Forward {
+                values: values.part(stage.parameters.clone(), stage.buffers.clone()),
+                input,
+                output: &mut output[0],
+                mode,
+                recording: &mut stage.recording,
+            })?;
         }
         Ok(())
     }
@@ -278,9 +216,15 @@ impl Chain {
             input,
             output_gradient,
             input_gradient,
-            |stage, input, output, above, below| {
-                let sink = sink.of(stage);
-                stage.live.backward(sink, input, output, above, below)
+            |stage, input, output, output_gradient, input_gradient| {
+                stage.live.backward(Backward {
+                    sink: sink.part(stage.parameters.clone()),
+                    input,
+                    output,
+                    output_gradient,
+                    input_gradient,
+                    recording: &mut stage.recording,
+                })
             },
         )
     }
@@ -292,10 +236,21 @@ impl Chain {
         input: &[f32],
         output_gradient: &[f32],
     ) -> Result<(), ModelError> {
-        self.walk_back(input, output_gradient, None, |stage, input, output, above, below| {
-            let descent = descent.of(stage);
-            stage.live.descend(descent, input, output, above, below)
-        })
+        self.walk_back(
+            input,
+            output_gradient,
+            None,
+            |stage, input, output, output_gradient, input_gradient| {
+                stage.live.descend(Descend {
+                    descent: descent.part(stage.parameters.clone()),
+                    input,
+                    output,
+                    output_gradient,
+                    input_gradient,
+                    recording: &mut stage.recording,
+                })
+            },
+        )
     }
 
     /// Takes the gradient from above through the stages, last to first: `visit` gets a stage's input and output, the
@@ -333,8 +288,8 @@ impl Chain {
 }
 
 /// The count of values after `declared`, kept below the limit.
-fn count(before: usize, declared: &[Declared]) -> Result<usize, ModelError> {
-    let size = |tensor: &Declared| {
+fn count(before: usize, declared: &[DeclaredTensor]) -> Result<usize, ModelError> {
+    let size = |tensor: &DeclaredTensor| {
         tensor
             .shape
             .iter()

@@ -2,14 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{
-    chain::{Chain, Chained},
-    error::ModelError,
-    layers::{Declared, LayerDescription},
-    layout::{Entry, Layout},
-    presets::Preset,
-    width::{Axis, Signal, WidthGroups},
-};
+use crate::{assembly::AssembledModel, error::ModelError, layers::LayerDescription, layout::Layout, presets::Preset};
 
 /// A model as data, the `[model]` table of a run's description.
 ///
@@ -129,7 +122,7 @@ impl ModelDescription {
     /// # Errors
     /// When they do not, or one is; the error names the layer.
     pub fn check(&self) -> Result<(), ModelError> {
-        self.build().map(drop)
+        self.assemble().map(drop)
     }
 
     /// Where the model's values lie. Allocates no values.
@@ -137,7 +130,7 @@ impl ModelDescription {
     /// # Errors
     /// As for [`check`](Self::check).
     pub fn layout(&self) -> Result<Layout, ModelError> {
-        Ok(self.build()?.layout)
+        Ok(self.assemble()?.layout)
     }
 
     /// The shape of what comes out for one example.
@@ -145,7 +138,7 @@ impl ModelDescription {
     /// # Errors
     /// As for [`check`](Self::check).
     pub fn output(&self) -> Result<Vec<usize>, ModelError> {
-        Ok(self.build()?.output.shape)
+        Ok(self.assemble()?.output.shape)
     }
 
     /// Cuts the model after its first `layers` layers into front and back. Their parameters keep their names, and the
@@ -175,87 +168,25 @@ impl ModelDescription {
         Ok((front, back))
     }
 
-    pub(crate) fn build(&self) -> Result<Built, ModelError> {
-        let layers = self.layers.iter().map(LayerDescription::description);
-        Built::new(&self.input, layers, self.first_layer)
+    /// Whether what the model makes of an example in training depends on more than the example and the parameters: on
+    /// what is drawn, or on the other examples of the batch. What does cannot be run twice with the same outcome.
+    pub fn depends_on_the_run(&self) -> bool {
+        self.layers.iter().any(LayerDescription::depends_on_the_run)
+    }
+
+    pub(crate) fn assemble(&self) -> Result<AssembledModel, ModelError> {
+        let layers = self.layers.iter().map(LayerDescription::named);
+        AssembledModel::new(&self.input, layers, self.first_layer)
     }
 }
 
-/// A model put together from its description: checked, but without values.
-pub(crate) struct Built {
-    pub(crate) chain: Chain,
-    pub(crate) layout: Layout,
-    pub(crate) output: Signal,
-    /// How each layer's output can be thinned.
-    pub(crate) widths: Vec<Axis>,
-    /// The axes that layers opened, in the order of the layers.
-    pub(crate) opened: Vec<Axis>,
-}
-
-impl Built {
-    pub(crate) fn new<'a>(
-        input: &[usize],
-        layers: impl IntoIterator<Item = &'a dyn crate::layers::Description>,
-        first_layer: usize,
-    ) -> Result<Self, ModelError> {
-        let wrong = |text: String| Err(ModelError::Description(text));
-        if input.is_empty() || input.contains(&0) {
-            return wrong(format!(
-                "`input` is {input:?}; it needs at least one side, none of them 0"
-            ));
+impl Preset {
+    /// The preset for examples of shape `input` and `classes` classes.
+    pub fn describe(self, input: &[usize], classes: usize) -> ModelDescription {
+        ModelDescription {
+            input: input.to_vec(),
+            layers: self.layers(classes),
+            first_layer: 0,
         }
-        if crate::layers::bounded("", input).is_err() {
-            return wrong(format!("`input` is {input:?}; that is too large"));
-        }
-        let mut groups = WidthGroups::default();
-        let signal = Signal {
-            shape: input.to_vec(),
-            width: Axis::Fixed,
-        };
-        let Chained {
-            chain,
-            parameters,
-            buffers,
-        } = Chain::build(layers, "", first_layer, &signal, &mut groups)?;
-        let Some(last) = chain.stages().last() else {
-            return wrong("it has no layers".to_string());
-        };
-        let output = last.output.clone();
-        groups.fix(output.width);
-        let (numbered, number) = groups.number();
-        let opened = groups.opened().map(&number).collect();
-        let stages = chain.stages().iter();
-        let widths = stages.map(|stage| number(stage.output.width)).collect();
-        let entries = |declared: Vec<Declared>| {
-            let mut offset = 0;
-            let entry = |tensor: Declared| {
-                let axes = tensor.axes.iter().map(|axis| number(*axis)).collect();
-                let Declared {
-                    name, shape, initial, ..
-                } = tensor;
-                let entry = Entry {
-                    name,
-                    shape,
-                    offset,
-                    axes,
-                    initial,
-                };
-                offset += entry.size();
-                entry
-            };
-            declared.into_iter().map(entry).collect()
-        };
-        let layout = Layout {
-            parameters: entries(parameters),
-            buffers: entries(buffers),
-            groups: numbered,
-        };
-        Ok(Self {
-            chain,
-            layout,
-            output,
-            widths,
-            opened,
-        })
     }
 }

@@ -52,6 +52,12 @@ pub enum ModelError {
         /// The variable.
         name: String,
     },
+    /// A name that something else has.
+    #[error("the name `{name}` is taken")]
+    NameTaken {
+        /// The name of a module, or the `kind` of a layer.
+        name: String,
+    },
     /// A batch without examples.
     #[error("the batch is empty")]
     EmptyBatch,
@@ -164,6 +170,18 @@ pub enum LayerProblem {
         /// The variable.
         name: String,
     },
+    /// A layer of a crate outside that keeps something it does not train.
+    #[error("it keeps `{name}`, which is not trained; a layer from outside cannot")]
+    Buffer {
+        /// What it keeps.
+        name: String,
+    },
+    /// A layer of a crate outside that gives nothing.
+    #[error("it gives {given:?}; it must give at least one side, none of them 0")]
+    Output {
+        /// The shape of one example that it gives.
+        given: Vec<usize>,
+    },
     /// Values for one example beyond [`LARGEST_VALUE`](crate::LARGEST_VALUE).
     #[error("{what} would hold more than {largest} values for each example")]
     TooLarge {
@@ -175,12 +193,14 @@ pub enum LayerProblem {
 }
 
 impl LayerProblem {
-    pub(crate) fn setting(setting: &'static str, value: impl ToString, needs: impl Into<String>) -> Self {
+    /// A setting out of its range.
+    pub fn setting(setting: &'static str, value: impl ToString, needs: impl Into<String>) -> Self {
         let (value, needs) = (value.to_string(), needs.into());
         Self::Setting { setting, value, needs }
     }
 
-    pub(crate) fn input(needs: impl Into<String>, given: &[usize]) -> Self {
+    /// An input of a shape that the layer cannot take.
+    pub fn input(needs: impl Into<String>, given: &[usize]) -> Self {
         let (needs, given) = (needs.into(), given.to_vec());
         Self::Input { needs, given }
     }

@@ -14,10 +14,10 @@ impl ModelDescription {
     /// # Errors
     /// When the model is not in order.
     pub fn training_memory(&self, vectors: u64, examples: u64) -> Result<u64, ModelError> {
-        let built = self.build()?;
-        let parameters = (built.layout.parameter_count() + built.layout.buffer_count()) as u64;
+        let assembled = self.assemble()?;
+        let parameters = (assembled.layout.parameter_count() + assembled.layout.buffer_count()) as u64;
         let input = self.input.iter().product::<usize>() as u64;
-        let activations = (input + built.chain.activations()).saturating_mul(examples);
+        let activations = (input + assembled.chain.activations()).saturating_mul(examples);
         let values = ((FOR_EACH_PARAMETER + vectors) * parameters).saturating_add(activations);
         Ok(values.saturating_mul(size_of::<f32>() as u64))
     }

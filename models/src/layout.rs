@@ -49,6 +49,18 @@ pub enum Initial {
     },
 }
 
+impl Initial {
+    /// PyTorch's usual start for weights and biases: uniform within one over the root of the inputs of a unit
+    /// (Kaiming-uniform with a = sqrt 5).
+    pub fn uniform_by_inputs(inputs: usize) -> Self {
+        let bound = 1.0 / (inputs as f32).sqrt();
+        Self::Uniform {
+            low: -bound,
+            high: bound,
+        }
+    }
+}
+
 impl Entry {
     /// Values in the tensor.
     pub fn size(&self) -> usize {

@@ -5,19 +5,25 @@
 //! Between two layers a model can be [cut](ModelDescription::cut); along a [`WidthGroup`] it can be [thinned](ModelDescription::thinned).
 //! A [`SubModel`] says which of its values are kept.
 
+mod assembly;
 mod calibration;
-mod candle_module;
 mod chain;
 mod cuts;
+mod definition;
 mod description;
 mod error;
 mod footprint;
 mod kernels;
+pub mod layer;
 mod layers;
 mod layout;
+mod limits;
 mod loss;
+mod mode;
+mod names;
 mod network;
 mod optimiser;
+mod pass;
 mod presets;
 mod speed;
 mod sub_model;
@@ -28,29 +34,21 @@ mod weights;
 mod width;
 
 pub use calibration::Moments;
-pub use candle_module::CandleModule;
 pub use cuts::CutSummary;
 pub use description::ModelDescription;
 pub use error::{LayerProblem, ModelError};
 pub use kernels::matrix::matrix_product;
-pub use layers::{
-    Attention, AveragePool2d, BatchNorm, Conv2d, Dense, Dropout, Embedding, Flatten, Gelu, GroupNorm, LayerDescription,
-    LayerNorm, MaxPool2d, Relu, Residual, Scaler, Sigmoid, Tanh,
-};
+pub use layers::*;
 pub use layout::{Entry, Initial, Layout};
+pub use limits::{LARGEST_MODEL, LARGEST_VALUE};
 pub use loss::{Loss, LossValue, Score, Targets};
-pub use network::{Mode, Network};
+pub use mode::Mode;
+pub use network::Network;
 pub use optimiser::{Optimiser, OptimiserDescription};
 pub use presets::Preset;
 pub use speed::training_speed;
 pub use sub_model::{Coordinates, SubModel};
 pub use summary::{LayerSummary, STEP, Summary, grouped};
 pub use thinning::units_kept;
-pub use weights::Weights;
+pub use weights::{Weights, all_finite};
 pub use width::{Axis, Group, WidthGroup};
-
-/// The most values a model may have as parameters, and as buffers.
-pub const LARGEST_MODEL: usize = 1 << 31;
-
-/// The most values one example may hold between two layers.
-pub const LARGEST_VALUE: usize = 1 << 28;

@@ -3,30 +3,19 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Storage, Tensor};
-use rand_chacha::ChaCha8Rng;
 
 use crate::{
-    chain::{Chain, Descent, Sink, Values},
-    description::{Built, ModelDescription},
+    assembly::AssembledModel,
+    chain::Chain,
+    description::ModelDescription,
     error::ModelError,
     kernels::descent::descend,
     layout::{Initial, Layout},
+    mode::Mode,
+    pass::{Descent, LayerValues, Sink},
     tape::{Tape, tensors},
     weights::Weights,
 };
-
-/// What a forward is for.
-pub enum Mode<'a> {
-    /// Nothing is drawn and no statistics change.
-    Evaluate,
-    /// Dropout draws from the generator, each layer from a stream of its own at the generator's
-    /// [position](ChaCha8Rng::set_word_pos), which the caller moves from step to step; batch norm uses and follows the
-    /// batch's statistics.
-    Train(&'a ChaCha8Rng),
-    /// As [`Evaluate`](Self::Evaluate), but batch norm uses the batch's statistics and leaves them, unsmoothed, in the
-    /// buffers: what [`Moments`](crate::Moments) are taken from.
-    Calibrate,
-}
 
 /// A live model, for one thread. It can be loaded with other weights over and over; its buffers are kept, so that
 /// a steady stream of equal batches allocates next to nothing.
@@ -66,7 +55,7 @@ impl Network {
         } else {
             Way::Definitions(None)
         };
-        Self::assemble(description.build()?, &description.input, device, way)
+        Self::assemble(description.assemble()?, &description.input, device, way)
     }
 
     /// A network that runs its layers' definitions in candle's operations on any device: slower on the CPU, and the
@@ -75,13 +64,18 @@ impl Network {
     /// # Errors
     /// When the description is not in order.
     pub fn by_definition(description: &ModelDescription, device: &Device) -> Result<Self, ModelError> {
-        Self::assemble(description.build()?, &description.input, device, Way::Definitions(None))
+        Self::assemble(
+            description.assemble()?,
+            &description.input,
+            device,
+            Way::Definitions(None),
+        )
     }
 
-    fn assemble(built: Built, input: &[usize], device: &Device, way: Way) -> Result<Self, ModelError> {
-        let Built {
+    fn assemble(assembled: AssembledModel, input: &[usize], device: &Device, way: Way) -> Result<Self, ModelError> {
+        let AssembledModel {
             chain, layout, output, ..
-        } = built;
+        } = assembled;
         let (parameters, buffers) = (layout.parameter_count(), layout.buffer_count());
         Ok(Self {
             chain,
@@ -194,7 +188,7 @@ impl Network {
         match &mut self.way {
             Way::Kernels(kept) => {
                 *kept = None;
-                let values = Values {
+                let values = LayerValues {
                     parameters: &self.parameters,
                     buffers: &mut self.buffers,
                 };

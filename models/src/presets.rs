@@ -4,11 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    description::ModelDescription,
-    layers::{
-        AveragePool2d, BatchNorm, Conv2d, Dense, Flatten, GroupNorm, LayerDescription, MaxPool2d, Relu, Residual, Tanh,
-    },
+use crate::layers::{
+    AveragePool2d, BatchNorm, Conv2d, Dense, Flatten, GroupNorm, LayerDescription, MaxPool2d, Relu, Residual, Tanh,
 };
 
 /// A model known by name.
@@ -57,9 +54,9 @@ impl Preset {
         Self::ResNet18,
     ];
 
-    /// The preset's layers for examples of shape `input` and `classes` classes.
-    pub fn describe(self, input: &[usize], classes: usize) -> ModelDescription {
-        let layers = match self {
+    /// The preset's layers for `classes` classes.
+    pub(crate) fn layers(self, classes: usize) -> Vec<LayerDescription> {
+        match self {
             Self::LogisticRegression => vec![flatten(), dense(classes)],
             Self::Mlp => vec![flatten(), dense(200), relu(), dense(200), relu(), dense(classes)],
             Self::LeNet5 => vec![
@@ -104,11 +101,6 @@ impl Preset {
             }
             Self::ResNet8 => resnet(&[16, 32, 64], 1, classes),
             Self::ResNet18 => resnet(&[64, 128, 256, 512], 2, classes),
-        };
-        ModelDescription {
-            input: input.to_vec(),
-            layers,
-            first_layer: 0,
         }
     }
 }

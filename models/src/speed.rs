@@ -5,7 +5,15 @@ use std::time::{Duration, Instant};
 use candle_core::{DType, Device, Tensor};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
-use crate::{Loss, Mode, ModelError, Network, Preset, STEP, Targets, Weights};
+use crate::{
+    error::ModelError,
+    loss::{Loss, Targets},
+    mode::Mode,
+    network::Network,
+    presets::Preset,
+    summary::STEP,
+    weights::Weights,
+};
 
 /// Examples in a batch.
 const BATCH: usize = 10;

@@ -53,12 +53,12 @@ impl ModelDescription {
     /// # Errors
     /// When the description is not in order.
     pub fn summary(&self) -> Result<Summary, ModelError> {
-        let built = self.build()?;
-        let layers = built
+        let assembled = self.assemble()?;
+        let layers = assembled
             .chain
             .stages()
             .iter()
-            .zip(&built.widths)
+            .zip(&assembled.widths)
             .map(|(stage, width)| LayerSummary {
                 place: stage.place.clone(),
                 kind: stage.kind,
@@ -73,10 +73,10 @@ impl ModelDescription {
             });
         Ok(Summary {
             layers: layers.collect(),
-            parameters: built.layout.parameter_count(),
-            buffers: built.layout.buffer_count(),
-            operations: built.chain.operations(),
-            groups: built.layout.groups,
+            parameters: assembled.layout.parameter_count(),
+            buffers: assembled.layout.buffer_count(),
+            operations: assembled.chain.operations(),
+            groups: assembled.layout.groups,
         })
     }
 }

@@ -3,9 +3,9 @@
 use crate::{
     description::ModelDescription,
     error::ModelError,
-    layers::{Attention, Conv2d, Dense, Embedding, LayerDescription, Residual, Scaler},
+    layers::{LayerDescription, thinned},
     layout::Layout,
-    width::{Axis, WidthGroup},
+    width::{Axis, Share, Thinner},
 };
 
 /// How many of a width group's units a model of width `width`, in (0, 1], keeps: the share of them, rounded up (Diao et
@@ -25,14 +25,14 @@ impl ModelDescription {
     /// The model with `units[g]` units in width group `g`: dense, small, an ordinary model. Its parameters are the
     /// kept ones of this model, in the same order.
     ///
-    /// With `scaled`, each layer whose outputs are thinned is followed by a [`Scaler`], which makes up for what is missing.
+    /// With `scaled`, each layer whose outputs are thinned is followed by a [`Scaler`](crate::Scaler), which makes up for what is missing.
     ///
     /// # Errors
     /// When a group would be empty or larger than it is, or when what is kept is no model: a group norm whose channels
     /// no longer divide into its groups. The error names the layer.
     pub fn thinned(&self, units: &[usize], scaled: bool) -> Result<Self, ModelError> {
-        let built = self.build()?;
-        let groups = &built.layout.groups;
+        let assembled = self.assemble()?;
+        let groups = &assembled.layout.groups;
         if units.len() != groups.len() {
             let (has, given) = (groups.len(), units.len());
             return Err(ModelError::Thinning(format!(
@@ -47,102 +47,62 @@ impl ModelDescription {
                 )));
             }
         }
-        let thinned = |scaled| {
-            let mut opened = built.opened.iter().map(|axis| match axis {
-                Axis::Group { group, .. } => Some(*group),
-                Axis::Fixed => None,
+        let thinner = |scaled| {
+            let opened = assembled.opened.iter().map(|(place, axis)| {
+                let share = match axis {
+                    Axis::Group { group, .. } => Some(Share {
+                        kept: units[group.0],
+                        all: groups[group.0].units,
+                    }),
+                    Axis::Fixed => None,
+                };
+                (place.as_str(), share)
             });
-            let mut thinner = Thinner {
-                opened: &mut opened,
-                kept: |group: WidthGroup| (units[group.0], groups[group.0].units),
-                scaled,
-            };
-            Self {
-                layers: thinner.layers(&self.layers),
-                ..self.clone()
-            }
+            Thinner::new(opened, scaled)
+        };
+        let thinned = |thinner: &mut Thinner| Self {
+            layers: thinned(&self.layers, "", self.first_layer, thinner),
+            ..self.clone()
         };
         // Without scalers, so that errors name the layers by their places here.
-        let bare = thinned(false);
-        bare.check()
-            .map_err(|error| ModelError::Thinning(format!("what is kept is no model: {error}")))?;
-        Ok(if scaled { thinned(true) } else { bare })
-    }
-}
-
-/// Walks the layers in the order in which they open width groups.
-struct Thinner<'a, F> {
-    /// The groups that layers open, one after the other; `None` where they are always whole.
-    opened: &'a mut dyn Iterator<Item = Option<WidthGroup>>,
-    /// The units that a group keeps, and has.
-    kept: F,
-    scaled: bool,
-}
-
-impl<F: Fn(WidthGroup) -> (usize, usize)> Thinner<'_, F> {
-    fn layers(&mut self, layers: &[LayerDescription]) -> Vec<LayerDescription> {
-        layers.iter().flat_map(|layer| self.layer(layer)).collect()
-    }
-
-    /// The layer with what it keeps of its `own` units, and how much of them that is.
-    fn units(&mut self, own: usize) -> (usize, f32) {
-        match self.opened.next().flatten() {
-            Some(group) => {
-                let (kept, all) = (self.kept)(group);
-                (kept, kept as f32 / all as f32)
-            }
-            None => (own, 1.0),
+        let mut thinner_of_bare = thinner(false);
+        let bare = thinned(&mut thinner_of_bare);
+        if let Some((place, Share { kept, all })) = thinner_of_bare.left_over() {
+            return Err(ModelError::Thinning(format!(
+                "layer {place} cannot be thinned: it has all of its {all} units, where {kept} should be kept"
+            )));
         }
+        let layout = bare
+            .layout()
+            .map_err(|error| ModelError::Thinning(format!("what is kept is no model: {error}")))?;
+        for (index, (group, kept)) in layout.groups.iter().zip(units).enumerate() {
+            let place = &groups[index].place;
+            if group.units != *kept {
+                let has = group.units;
+                return Err(ModelError::Thinning(format!(
+                    "layer {place} cannot be thinned: it has {has} units left, where {kept} should be kept"
+                )));
+            }
+        }
+        Ok(match scaled {
+            true => thinned(&mut thinner(true)),
+            false => bare,
+        })
     }
 
-    fn layer(&mut self, layer: &LayerDescription) -> Vec<LayerDescription> {
-        let (thinned, share) = match layer {
-            LayerDescription::Dense(dense) => {
-                let (units, share) = self.units(dense.units);
-                (LayerDescription::Dense(Dense { units, ..*dense }), share)
+    /// After how many layers of `thinned`, which this model became when it was [thinned](Self::thinned), the first
+    /// `layers` layers of this one have come, with the scalers that follow them.
+    pub fn layers_once_thinned(&self, layers: usize, thinned: &Self) -> usize {
+        let mut own = self.layers.iter().take(layers).peekable();
+        let mut last = 0;
+        for (at, layer) in thinned.layers.iter().enumerate() {
+            match own.peek() {
+                Some(next) if next.kind() == layer.kind() => drop(own.next()),
+                None if !matches!(layer, LayerDescription::Scaler(_)) => return last,
+                _ => {}
             }
-            LayerDescription::Conv2d(convolution) => {
-                let (channels, share) = self.units(convolution.channels);
-                let thinned = Conv2d {
-                    channels,
-                    ..*convolution
-                };
-                (LayerDescription::Conv2d(thinned), share)
-            }
-            LayerDescription::Embedding(embedding) => {
-                let (dimension, share) = self.units(embedding.dimension);
-                let thinned = Embedding {
-                    dimension,
-                    ..*embedding
-                };
-                (LayerDescription::Embedding(thinned), share)
-            }
-            LayerDescription::Attention(attention) => {
-                let (heads, share) = self.units(attention.heads);
-                (LayerDescription::Attention(Attention { heads, ..*attention }), share)
-            }
-            LayerDescription::Residual(Residual { layers, shortcut }) => {
-                let residual = Residual {
-                    layers: self.layers(layers),
-                    shortcut: self.layers(shortcut),
-                };
-                (LayerDescription::Residual(residual), 1.0)
-            }
-            LayerDescription::MaxPool2d(_)
-            | LayerDescription::AveragePool2d(_)
-            | LayerDescription::Relu(_)
-            | LayerDescription::Gelu(_)
-            | LayerDescription::Tanh(_)
-            | LayerDescription::Sigmoid(_)
-            | LayerDescription::Flatten(_)
-            | LayerDescription::Dropout(_)
-            | LayerDescription::GroupNorm(_)
-            | LayerDescription::LayerNorm(_)
-            | LayerDescription::BatchNorm(_)
-            | LayerDescription::Scaler(_)
-            | LayerDescription::Module(_) => (layer.clone(), 1.0),
-        };
-        let scaler = (self.scaled && share < 1.0).then_some(LayerDescription::Scaler(Scaler { share }));
-        std::iter::once(thinned).chain(scaler).collect()
+            last = at + 1;
+        }
+        last
     }
 }

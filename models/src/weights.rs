@@ -34,10 +34,7 @@ impl Weights {
 
     /// Whether no value is infinite or not a number.
     pub fn is_finite(&self) -> bool {
-        // Without an end at the first that is not, a block fills vectors.
-        let is_finite = |block: &[f32]| block.iter().fold(true, |so_far, value| so_far & value.is_finite());
-        let mut blocks = self.parameters.chunks(1024).chain(self.buffers.chunks(1024));
-        blocks.all(is_finite)
+        all_finite(&self.parameters) && all_finite(&self.buffers)
     }
 
     /// [`initial`](Self::initial) for a layout.
@@ -206,6 +203,13 @@ impl Weights {
         })?;
         Self::from_safetensors(&file, layout)
     }
+}
+
+/// Whether none of the values is infinite or not a number.
+pub fn all_finite(values: &[f32]) -> bool {
+    // Without an end at the first that is not, a block fills vectors.
+    let is_finite = |block: &[f32]| block.iter().fold(true, |so_far, value| so_far & value.is_finite());
+    values.chunks(1024).all(is_finite)
 }
 
 fn tensors<'a>(layout: &'a Layout, weights: &'a Weights) -> impl Iterator<Item = (&'a Entry, &'a [f32])> {

@@ -4,6 +4,8 @@
 //! counts the same units belongs to the same group: a layer's outputs and the next layer's inputs, the norm between
 //! them, everything that writes into one residual stream.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use serde::{Deserialize, Serialize};
 
 /// A set of axes that are thinned together.
@@ -39,31 +41,39 @@ pub enum Axis {
 ///
 /// The feature axis is the first of `[features]` and `[channels, height, width]`, the last of `[sequence, features]`.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Signal {
-    pub(crate) shape: Vec<usize>,
-    pub(crate) width: Axis,
+pub struct Signal {
+    /// The shape of one example.
+    pub shape: Vec<usize>,
+    /// Whose units the feature axis counts.
+    pub width: Axis,
 }
 
 impl Signal {
     /// Values of one example.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
 /// The groups of a model while its layers are being chained.
 #[derive(Default)]
-pub(crate) struct WidthGroups(Vec<Standing>);
+pub struct WidthGroups(Vec<Opened>);
+
+/// A group that a layer opened, and what has become of it.
+struct Opened {
+    group: Group,
+    standing: Standing,
+}
 
 enum Standing {
-    Open(Group),
+    Open,
     Joined(usize),
     Fixed,
 }
 
 impl WidthGroups {
     /// A new group of `units` units, for the layer at `place`.
-    pub(crate) fn open(&mut self, place: &str, units: usize) -> Axis {
+    pub fn open(&mut self, place: &str, units: usize) -> Axis {
         self.open_group(Group {
             place: place.to_string(),
             units,
@@ -72,7 +82,7 @@ impl WidthGroups {
     }
 
     /// A new group of attention heads.
-    pub(crate) fn open_heads(&mut self, place: &str, heads: usize) -> Axis {
+    pub fn open_heads(&mut self, place: &str, heads: usize) -> Axis {
         self.open_group(Group {
             place: place.to_string(),
             units: heads,
@@ -81,7 +91,10 @@ impl WidthGroups {
     }
 
     fn open_group(&mut self, group: Group) -> Axis {
-        self.0.push(Standing::Open(group));
+        self.0.push(Opened {
+            group,
+            standing: Standing::Open,
+        });
         Axis::Group {
             group: WidthGroup(self.0.len() - 1),
             block: 1,
@@ -89,7 +102,7 @@ impl WidthGroups {
     }
 
     /// Makes two axes, added value by value, keep the same units.
-    pub(crate) fn join(&mut self, one: Axis, other: Axis) -> Axis {
+    pub fn join(&mut self, one: Axis, other: Axis) -> Axis {
         match (self.resolve(one), self.resolve(other)) {
             (Axis::Fixed, axis) | (axis, Axis::Fixed) => {
                 self.fix(axis);
@@ -104,7 +117,7 @@ impl WidthGroups {
                 // The one that was opened first stands for both.
                 let (first, second) = (a.min(b), a.max(b));
                 if first != second {
-                    self.0[second.0] = Standing::Joined(first.0);
+                    self.0[second.0].standing = Standing::Joined(first.0);
                 }
                 self.resolve(kept)
             }
@@ -112,41 +125,42 @@ impl WidthGroups {
     }
 
     /// Keeps an axis whole, and with it every axis of its group.
-    pub(crate) fn fix(&mut self, axis: Axis) {
+    pub fn fix(&mut self, axis: Axis) {
         if let Axis::Group { group, .. } = self.resolve(axis) {
-            self.0[group.0] = Standing::Fixed;
+            self.0[group.0].standing = Standing::Fixed;
         }
     }
 
     /// The axis as all that has been joined and fixed leaves it.
-    pub(crate) fn resolve(&self, axis: Axis) -> Axis {
+    pub fn resolve(&self, axis: Axis) -> Axis {
         let Axis::Group { mut group, block } = axis else {
             return Axis::Fixed;
         };
         loop {
-            match self.0[group.0] {
-                Standing::Open(_) => return Axis::Group { group, block },
+            match self.0[group.0].standing {
+                Standing::Open => return Axis::Group { group, block },
                 Standing::Joined(other) => group = WidthGroup(other),
                 Standing::Fixed => return Axis::Fixed,
             }
         }
     }
 
-    /// Every axis that was opened, in the order of opening.
-    pub(crate) fn opened(&self) -> impl Iterator<Item = Axis> {
+    /// Every axis that was opened, in the order of opening, with the place of the layer that did.
+    pub(crate) fn opened(&self) -> impl Iterator<Item = (&str, Axis)> {
         let axis = |group| Axis::Group {
             group: WidthGroup(group),
             block: 1,
         };
-        (0..self.0.len()).map(axis)
+        let opened = self.0.iter().enumerate();
+        opened.map(move |(index, opened)| (opened.group.place.as_str(), axis(index)))
     }
 
     /// Numbers the open groups from 0 in the order of their making. Gives the groups, and the new numbers.
     pub(crate) fn number(&self) -> (Vec<Group>, impl Fn(Axis) -> Axis + '_) {
         let mut groups = Vec::new();
         let mut numbers = vec![0; self.0.len()];
-        for (index, standing) in self.0.iter().enumerate() {
-            if let Standing::Open(group) = standing {
+        for (index, Opened { group, standing }) in self.0.iter().enumerate() {
+            if let Standing::Open = standing {
                 numbers[index] = groups.len();
                 groups.push(group.clone());
             }
@@ -159,5 +173,58 @@ impl WidthGroups {
             Axis::Fixed => Axis::Fixed,
         };
         (groups, rename)
+    }
+}
+
+/// What a layer asks when a model is thinned: how many units are left of the width groups that it opens.
+pub struct Thinner {
+    /// For each place, of the groups that its layer opens: the units that are left, and all of them; `None` where they
+    /// are always whole.
+    opened: BTreeMap<String, VecDeque<Option<Share>>>,
+    /// Whether a layer whose units are not all left is followed by what makes up for them.
+    pub(crate) is_scaled: bool,
+}
+
+/// Some of a group's units.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    /// The units that are left.
+    pub(crate) kept: usize,
+    /// All units.
+    pub(crate) all: usize,
+}
+
+impl Thinner {
+    /// For groups that layers open, in the order of opening: the layer's place, and what is left where not all must be.
+    pub(crate) fn new<'a>(opened: impl Iterator<Item = (&'a str, Option<Share>)>, is_scaled: bool) -> Self {
+        let mut by_place: BTreeMap<String, VecDeque<_>> = BTreeMap::new();
+        for (place, share) in opened {
+            by_place.entry(place.to_string()).or_default().push_back(share);
+        }
+        Self {
+            opened: by_place,
+            is_scaled,
+        }
+    }
+
+    /// Sets `units`, the units of the next group that the layer at `place` opens, to those that are left. Gives the
+    /// share that they are of all.
+    pub fn keep(&mut self, place: &str, units: &mut usize) -> f32 {
+        match self.opened.get_mut(place).and_then(VecDeque::pop_front).flatten() {
+            Some(Share { kept, all }) => {
+                *units = kept;
+                kept as f32 / all as f32
+            }
+            None => 1.0,
+        }
+    }
+
+    /// A layer that opened a group of which some units should go, and did not ask.
+    pub(crate) fn left_over(&self) -> Option<(&str, Share)> {
+        let thinned = |share: &&Share| share.kept < share.all;
+        self.opened.iter().find_map(|(place, shares)| {
+            let share = shares.iter().flatten().find(thinned)?;
+            Some((place.as_str(), *share))
+        })
     }
 }

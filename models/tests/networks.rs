@@ -180,7 +180,7 @@ fn a_candle_module_is_a_layer_among_others() {
     };
     let same: ModelDescription = toml::from_str(&text(ours)).unwrap();
     let mut plugged: ModelDescription = toml::from_str(&text("")).unwrap();
-    plugged.layers.insert(1, LayerDescription::Module(module));
+    plugged.layers.insert(1, LayerDescription::CandleModule(module));
     let layout = plugged.layout().unwrap();
     let names: Vec<&str> = layout.parameters.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["1.hidden.bias", "1.hidden.weight", "2.weight", "2.bias"]);
@@ -225,7 +225,7 @@ fn a_candle_module_is_a_layer_among_others() {
 #[test]
 fn a_candle_module_with_running_statistics_or_a_wrong_input_is_refused() {
     let network = |module: CandleModule| {
-        let layers = vec![LayerDescription::Module(module)];
+        let layers = vec![LayerDescription::CandleModule(module)];
         ModelDescription {
             input: vec![4],
             layers,
@@ -253,7 +253,7 @@ fn a_candle_module_that_candle_cannot_differentiate_is_an_error_not_a_gradient_o
         let norm = candle_nn::layer_norm(4, 1e-5, variables.pp("norm"))?;
         Ok(candle_nn::seq().add(hidden).add(norm))
     });
-    let layers = vec![LayerDescription::Module(module)];
+    let layers = vec![LayerDescription::CandleModule(module)];
     let description = ModelDescription {
         input: vec![4],
         layers,

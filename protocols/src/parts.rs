@@ -178,21 +178,7 @@ fn travelling(description: &Description, coordinates: SubModel) -> SubModel {
 
 /// The same cut of a model and of what it is when it is thinned: thinning can put scalers between the layers.
 fn thinned_cut(model: &ModelDescription, thinned: &ModelDescription, cut: Cut) -> Cut {
-    // After how many layers of the thinned model so many of the model's own have come, with the scalers that follow them.
-    let after = |layers: usize| {
-        let mut thinned = thinned.layers.iter();
-        let mut own = model.layers.iter().take(layers).peekable();
-        let mut last = 0;
-        for (at, layer) in thinned.by_ref().enumerate() {
-            match own.peek() {
-                Some(next) if next.kind() == layer.kind() => drop(own.next()),
-                None if layer.kind() != SCALER => return last,
-                _ => {}
-            }
-            last = at + 1;
-        }
-        last
-    };
+    let after = |layers| model.layers_once_thinned(layers, thinned);
     let own_head = model.layers.len() - (cut.head as usize).min(model.layers.len());
     Cut {
         front: after(cut.front as usize) as u32,
@@ -203,9 +189,6 @@ fn thinned_cut(model: &ModelDescription, thinned: &ModelDescription, cut: Cut) -
         },
     }
 }
-
-/// The kind of the layers that thinning puts in.
-const SCALER: &str = "scaler";
 
 impl Part {
     /// What a client has of this part when it is cut.

@@ -1,6 +1,7 @@
 //! How tensors travel: named sections of raw little-endian values, each on a 64-byte boundary of one blob.
 
 use half::bf16;
+use selvedge_models::all_finite;
 use serde::{Deserialize, Serialize};
 
 /// Sections begin at multiples of this many bytes.
@@ -36,13 +37,6 @@ pub enum Values {
     Bf16(Vec<bf16>),
     /// Bytes in a filter's own form.
     Bytes(Vec<u8>),
-}
-
-/// Whether none of the values is infinite or not a number.
-pub(crate) fn all_finite(values: &[f32]) -> bool {
-    // Without an end at the first that is not, a block fills vectors.
-    let is_finite = |block: &[f32]| block.iter().fold(true, |so_far, value| so_far & value.is_finite());
-    values.chunks(1024).all(is_finite)
 }
 
 impl Values {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_models::{Layout, SubModel, Weights};
+use selvedge_models::{Layout, SubModel, Weights, all_finite};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     context::{LONGEST_METRIC, MOST_METRICS},
     filters::{self, Filter, Reference},
     local::{Trained, Update},
-    sections::{Encoding, Section, SectionHeader, Values, all_finite},
+    sections::{Encoding, Section, SectionHeader, Values},
 };
 
 /// What a client says about its training, beside the numbers themselves.

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use selvedge_models::SubModel;
+use selvedge_models::{SubModel, all_finite};
 use serde::{Deserialize, Serialize};
-
-use crate::sections::all_finite;
 
 /// What the length of a vector follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,11 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+use candle_core::Tensor;
 use selvedge_data::PartitionDescription;
+use selvedge_models::{
+    CustomLayer, Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer, Signal, WidthGroups},
+};
 use selvedge_protocols::{
     Description,
     description::{EXAMPLE, Override},
 };
+use serde::{Deserialize, Serialize};
 
 const SMALLEST: &str = r#"
     rounds = 1
@@ -148,4 +154,65 @@ fn another_kind_can_be_set_and_the_keys_that_only_the_old_one_knows_go() {
     assert!(error.contains("unknown key `alpha`"), "{error}");
     let own = "model={ input = [4], layers = [{ kind = \"dense\", units = 10 }] }";
     assert!(read(EXAMPLE, &[own, "model.preset=mlp"]).is_ok());
+}
+
+/// A layer of a crate outside, which says of itself whether it depends on the run.
+#[derive(Clone, Serialize, Deserialize)]
+struct Outside {
+    draws: bool,
+}
+
+impl LayerSettings for Outside {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
+        Ok(PlacedLayer::bare(self.clone(), input.clone(), 0))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        self.draws
+    }
+}
+
+impl Layer for Outside {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
+        Ok(input.clone())
+    }
+}
+
+impl CustomLayer for Outside {
+    const KIND: &'static str = "outside";
+}
+
+#[test]
+fn what_depends_on_the_run_is_refused_where_the_back_is_run_twice_whoever_wrote_the_layer() {
+    selvedge_models::register_layer::<Outside>().unwrap();
+    let read = |layer: &str| {
+        let model = format!(
+            "model={{ input = [1, 28, 28], layers = [{{ kind = 'flatten' }}, {{ kind = 'dense', units = 8 }}, \
+             {{ {layer} }}, {{ kind = 'dense', units = 10 }}] }}"
+        );
+        let split = "split={ method = { kind = 'parallel', last_layer_aggregation = 0.5 }, cut = 2 }";
+        read(SMALLEST, &[&model, split])
+    };
+    for layer in [
+        "kind = 'relu'",
+        "kind = 'dropout', rate = 0.0",
+        "kind = 'outside', draws = false",
+    ] {
+        let description = read(layer).unwrap();
+        assert_eq!(read_back(&description), description);
+    }
+    for layer in [
+        "kind = 'batch-norm'",
+        "kind = 'dropout', rate = 0.1",
+        "kind = 'outside', draws = true",
+    ] {
+        let error = read(layer).unwrap_err();
+        assert!(error.contains("runs the back on a batch a second time"), "{error}");
+    }
+    let error = read("kind = 'outsude', draws = true").unwrap_err();
+    assert!(error.contains("did you mean `outside`?"), "{error}");
+}
+
+fn read_back(description: &Description) -> Description {
+    read(&description.to_toml(), &[]).unwrap()
 }

@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer};
 use crate::{
-    chain::{Sink, Values},
     error::ModelError,
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -35,7 +35,6 @@ pub struct Sigmoid {}
 
 /// A function of one value.
 trait Curve: Send + 'static {
-    const KIND: &'static str;
     /// Floating-point operations for one value, counted roughly.
     const OPERATIONS: usize;
     fn value(input: f32) -> f32;
@@ -44,7 +43,6 @@ trait Curve: Send + 'static {
 }
 
 impl Curve for Relu {
-    const KIND: &'static str = "relu";
     const OPERATIONS: usize = 1;
     fn value(input: f32) -> f32 {
         input.max(0.0)
@@ -58,7 +56,6 @@ impl Curve for Relu {
 }
 
 impl Curve for Gelu {
-    const KIND: &'static str = "gelu";
     const OPERATIONS: usize = 10;
     fn value(input: f32) -> f32 {
         input * normal_below(input)
@@ -78,7 +75,6 @@ fn normal_below(x: f32) -> f32 {
 }
 
 impl Curve for Tanh {
-    const KIND: &'static str = "tanh";
     const OPERATIONS: usize = 8;
     fn value(input: f32) -> f32 {
         input.tanh()
@@ -92,7 +88,6 @@ impl Curve for Tanh {
 }
 
 impl Curve for Sigmoid {
-    const KIND: &'static str = "sigmoid";
     const OPERATIONS: usize = 8;
     fn value(input: f32) -> f32 {
         1.0 / (1.0 + (-input).exp())
@@ -106,31 +101,25 @@ impl Curve for Sigmoid {
     }
 }
 
-impl<C: Curve> Description for C {
-    fn kind(&self) -> &'static str {
-        C::KIND
+impl<C: Curve> LayerSettings for C {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
+        let live = Live::<C>(PhantomData);
+        Ok(PlacedLayer::bare(live, input.clone(), input.size() * C::OPERATIONS))
     }
 
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
-        let live = Live::<C>(PhantomData);
-        Ok(Built::bare(live, input.clone(), input.size() * C::OPERATIONS))
+    fn depends_on_the_run(&self) -> bool {
+        false
     }
 }
 
 struct Live<C>(PhantomData<C>);
 
 impl<C: Curve> Layer for Live<C> {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         C::plain(input)
     }
 
-    fn forward(
-        &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
+    fn forward(&mut self, Forward { input, output, .. }: Forward<'_>) -> Result<(), ModelError> {
         for (output, input) in output.iter_mut().zip(input) {
             *output = C::value(*input);
         }
@@ -139,11 +128,13 @@ impl<C: Curve> Layer for Live<C> {
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        input: &[f32],
-        output: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            input,
+            output,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let Some(input_gradient) = input_gradient else {
             return Ok(());

@@ -3,16 +3,19 @@
 use candle_core::{D, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, uniform_by_inputs};
+use super::settings::at_least_one;
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::{
         dots::products_of_rows,
         matrix::{Matrix, MatrixMut, add_rows},
     },
-    network::Mode,
-    width::{Axis, Signal, WidthGroups},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
+    layout::Initial,
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Forward},
+    width::{Axis, Signal, Thinner, WidthGroups},
 };
 
 /// Lets every position of `[sequence, features]` look at every other by `heads` heads (Vaswani et al. 2017, 3.2.2), and
@@ -32,12 +35,8 @@ pub struct Attention {
 /// The projections of the input, in the order of their parameters.
 const PROJECTIONS: [&str; 3] = ["query", "key", "value"];
 
-impl Description for Attention {
-    fn kind(&self) -> &'static str {
-        "attention"
-    }
-
-    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Attention {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let [sequence, features] = input.shape[..] else {
             return Err(LayerProblem::input("[sequence, features]", &input.shape).into());
         };
@@ -58,20 +57,24 @@ impl Description for Attention {
             },
             Axis::Fixed => Axis::Fixed,
         };
-        let initial = uniform_by_inputs(features);
+        let initial = Initial::uniform_by_inputs(features);
         let mut parameters = Vec::new();
         for name in PROJECTIONS {
             let weight = [(inner, by_head), (features, input.width)];
-            parameters.push(Declared::new(&format!("{name}.weight"), weight, initial));
-            parameters.push(Declared::new(&format!("{name}.bias"), [(inner, by_head)], initial));
+            parameters.push(DeclaredTensor::new(&format!("{name}.weight"), weight, initial));
+            parameters.push(DeclaredTensor::new(
+                &format!("{name}.bias"),
+                [(inner, by_head)],
+                initial,
+            ));
         }
-        let initial = uniform_by_inputs(inner);
+        let initial = Initial::uniform_by_inputs(inner);
         let weight = [(features, input.width), (inner, by_head)];
-        parameters.push(Declared::new("output.weight", weight, initial));
-        parameters.push(Declared::new("output.bias", [(features, input.width)], initial));
+        parameters.push(DeclaredTensor::new("output.weight", weight, initial));
+        parameters.push(DeclaredTensor::new("output.bias", [(features, input.width)], initial));
         let (sequence_work, inner_work) = (sequence as u64, inner as u64);
         let operations = sequence_work * inner_work * (8 * features as u64 + 4 * sequence_work);
-        Ok(Built {
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 heads,
                 head_size,
@@ -88,6 +91,14 @@ impl Description for Attention {
             inside: (4 * sequence * inner + heads * sequence * sequence) as u64,
             operations,
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
+
+    fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
+        thinner.keep(place, &mut self.heads)
     }
 }
 
@@ -168,13 +179,7 @@ fn project_back(rows: &[f32], above: &[f32], inputs: usize, weight: &mut [f32], 
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        parameters: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, parameters: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let (examples, sequence, _) = input.dims3()?;
         let linear = |of: &Tensor, at: usize| {
             let linear = candle_nn::Linear::new(parameters[at].clone(), Some(parameters[at + 1].clone()));
@@ -204,10 +209,9 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
+        Forward {
+            values, input, output, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let (inner, features, sequence) = (self.inner(), self.features, self.sequence);
         let positions = input.len() / features;
@@ -243,11 +247,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let (inner, features, sequence) = (self.inner(), self.features, self.sequence);
         let positions = input.len() / features;

@@ -3,12 +3,13 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer, bounded};
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::patches::Patches,
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -24,12 +25,8 @@ pub struct AveragePool2d {
     pub stride: Option<usize>,
 }
 
-impl Description for AveragePool2d {
-    fn kind(&self) -> &'static str {
-        "average-pool2d"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for AveragePool2d {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let live = match *self {
             Self {
                 kernel: Some(kernel),
@@ -60,7 +57,7 @@ impl Description for AveragePool2d {
         let windows = live.windows;
         let shape = vec![windows.channels, windows.out_height, windows.out_width];
         let operations = bounded("its output", &shape)? * live.window[0] * live.window[1];
-        Ok(Built::bare(
+        Ok(PlacedLayer::bare(
             live,
             Signal {
                 shape,
@@ -68,6 +65,10 @@ impl Description for AveragePool2d {
             },
             operations,
         ))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
     }
 }
 
@@ -97,7 +98,7 @@ impl Live {
 }
 
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let Patches { height, width, .. } = self.windows;
         if self.window == [height, width] {
             return input.mean_keepdim((2, 3));
@@ -114,13 +115,7 @@ impl Layer for Live {
             .reshape(((), channels, out_height, out_width))
     }
 
-    fn forward(
-        &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
+    fn forward(&mut self, Forward { input, output, .. }: Forward<'_>) -> Result<(), ModelError> {
         let Patches { height, width, .. } = self.windows;
         let outputs = output.chunks_exact_mut(self.windows.places());
         for (image, output) in input.chunks_exact(height * width).zip(outputs) {
@@ -135,11 +130,11 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let Some(input_gradient) = input_gradient else {
             return Ok(());

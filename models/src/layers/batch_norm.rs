@@ -3,13 +3,17 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, epsilon, group_norm::scale_and_shift, positive};
+use super::{
+    norm::{epsilon, scale_and_shift},
+    settings::positive,
+};
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::sums::{squares_about, sum, weighted_about},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
     layout::Initial,
-    network::Mode,
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -34,12 +38,8 @@ fn momentum() -> f32 {
     0.1
 }
 
-impl Description for BatchNorm {
-    fn kind(&self) -> &'static str {
-        "batch-norm"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for BatchNorm {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let (channels, places) = match input.shape[..] {
             [channels] => (channels, 1),
             [channels, height, width] => (channels, height * width),
@@ -53,8 +53,8 @@ impl Description for BatchNorm {
             let needs = "above 0 and at most 1";
             return Err(LayerProblem::setting("momentum", self.momentum, needs).into());
         }
-        let running = |name, value| Declared::new(name, [(channels, input.width)], Initial::Constant(value));
-        Ok(Built {
+        let running = |name, value| DeclaredTensor::new(name, [(channels, input.width)], Initial::Constant(value));
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 settings: *self,
                 channels,
@@ -68,6 +68,10 @@ impl Description for BatchNorm {
             inside: 0,
             operations: 8 * input.size() as u64,
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        true
     }
 }
 
@@ -114,7 +118,7 @@ impl Layer for Live {
         parameters: &[Tensor],
         buffers: &mut [f32],
         input: &Tensor,
-        mode: &mut Mode<'_>,
+        mode: &Mode<'_>,
     ) -> candle_core::Result<Tensor> {
         let values = input.reshape(((), self.channels, self.places))?;
         let count = values.dim(0)? * self.places;
@@ -145,10 +149,13 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        mode: &mut Mode<'_>,
+        Forward {
+            values,
+            input,
+            output,
+            mode,
+            ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let (weight, bias) = values.parameters.split_at(self.channels);
         let (running_mean, running_variance) = values.buffers.split_at_mut(self.channels);
@@ -181,11 +188,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        mut input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            mut input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let weight = &sink.parameters[..self.channels];
         let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);

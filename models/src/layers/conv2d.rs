@@ -3,13 +3,16 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, uniform_by_inputs};
+use super::settings::{at_least_one, yes};
 use crate::{
-    chain::{Sink, Values},
     error::ModelError,
     kernels::{convolution::Convolution, patches::Patches, sums},
-    network::Mode,
-    width::{Axis, Signal, WidthGroups},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
+    layout::Initial,
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Forward},
+    width::{Axis, Signal, Thinner, WidthGroups},
 };
 
 /// Slides `channels` square filters over `[channels, height, width]` (a cross-correlation, as in every framework).
@@ -27,7 +30,7 @@ pub struct Conv2d {
     #[serde(default)]
     pub padding: usize,
     /// Whether each filter has a bias.
-    #[serde(default = "super::yes")]
+    #[serde(default = "yes")]
     pub bias: bool,
 }
 
@@ -35,12 +38,8 @@ fn one() -> usize {
     1
 }
 
-impl Description for Conv2d {
-    fn kind(&self) -> &'static str {
-        "conv2d"
-    }
-
-    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Conv2d {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         at_least_one("channels", self.channels)?;
         let patches = Patches::over(&input.shape, self.kernel, self.stride, self.padding)?;
         let shape = vec![self.channels, patches.out_height, patches.out_width];
@@ -48,14 +47,14 @@ impl Description for Conv2d {
         let (padded_width, padded_height) = patches.padded();
         bounded("its padded image", &[patches.channels, padded_height, padded_width])?;
         let width = groups.open(place, self.channels);
-        let initial = uniform_by_inputs(patches.patch());
+        let initial = Initial::uniform_by_inputs(patches.patch());
         let window = (self.kernel, Axis::Fixed);
         let axes = [(self.channels, width), (patches.channels, input.width), window, window];
-        let mut parameters = vec![Declared::new("weight", axes, initial)];
+        let mut parameters = vec![DeclaredTensor::new("weight", axes, initial)];
         if self.bias {
-            parameters.push(Declared::new("bias", [(self.channels, width)], initial));
+            parameters.push(DeclaredTensor::new("bias", [(self.channels, width)], initial));
         }
-        Ok(Built {
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 channels: self.channels,
                 patches,
@@ -67,6 +66,14 @@ impl Description for Conv2d {
             inside: 0,
             operations: size as u64 * (2 * patches.patch() as u64 + u64::from(self.bias)),
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
+
+    fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
+        thinner.keep(place, &mut self.channels)
     }
 }
 
@@ -83,13 +90,7 @@ impl Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        parameters: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, parameters: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let output = self
             .patches
             .extent(input)?
@@ -102,10 +103,9 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
+        Forward {
+            values, input, output, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let (weight, bias) = values.parameters.split_at(self.weights());
         self.convolution.forward(&self.patches, input, weight, bias, output);
@@ -114,11 +114,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let (weight_sink, bias_sink) = sink.split_at(self.weights());
         let bias_gradient = bias_sink.begun();

@@ -3,9 +3,8 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded, uniform_by_inputs};
+use super::settings::{at_least_one, yes};
 use crate::{
-    chain::{Descent, Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::{
         FEW,
@@ -14,8 +13,12 @@ use crate::{
         matrix::{Matrix, MatrixMut, add_rows},
         thin::{Then, thin_product},
     },
-    network::Mode,
-    width::{Signal, WidthGroups},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
+    layout::Initial,
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Descend, Forward},
+    width::{Signal, Thinner, WidthGroups},
 };
 
 /// `y = W x + b` on the features of `[features]`, or of each position of `[sequence, features]`.
@@ -25,16 +28,12 @@ pub struct Dense {
     /// Outputs.
     pub units: usize,
     /// Whether there is a `b`.
-    #[serde(default = "super::yes")]
+    #[serde(default = "yes")]
     pub bias: bool,
 }
 
-impl Description for Dense {
-    fn kind(&self) -> &'static str {
-        "dense"
-    }
-
-    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Dense {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let (leading, inputs) = match input.shape[..] {
             [features] => (vec![], features),
             [sequence, features] => (vec![sequence], features),
@@ -48,16 +47,16 @@ impl Description for Dense {
         let shape = [leading, vec![units]].concat();
         let size = bounded("its output", &shape)?;
         let width = groups.open(place, units);
-        let initial = uniform_by_inputs(inputs);
-        let mut parameters = vec![Declared::new(
+        let initial = Initial::uniform_by_inputs(inputs);
+        let mut parameters = vec![DeclaredTensor::new(
             "weight",
             [(units, width), (inputs, input.width)],
             initial,
         )];
         if self.bias {
-            parameters.push(Declared::new("bias", [(units, width)], initial));
+            parameters.push(DeclaredTensor::new("bias", [(units, width)], initial));
         }
-        Ok(Built {
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 inputs,
                 units,
@@ -69,6 +68,14 @@ impl Description for Dense {
             inside: 0,
             operations: size as u64 * (2 * inputs as u64 + u64::from(self.bias)),
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
+
+    fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
+        thinner.keep(place, &mut self.units)
     }
 }
 
@@ -82,23 +89,16 @@ struct Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        parameters: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, parameters: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let bias = parameters.get(1).cloned();
         candle_nn::Module::forward(&candle_nn::Linear::new(parameters[0].clone(), bias), input)
     }
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
+        Forward {
+            values, input, output, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let (weight, bias) = values.parameters.split_at(self.weights());
         products_of_rows(input, weight, self.inputs, output);
@@ -112,11 +112,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         self.input_gradient(sink.parameters, output_gradient, input_gradient);
         let (weight, bias) = sink.split_at(self.weights());
@@ -129,11 +131,13 @@ impl Layer for Live {
 
     fn descend(
         &mut self,
-        descent: Descent<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Descend {
+            descent,
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Descend<'_>,
     ) -> Result<(), ModelError> {
         self.input_gradient(descent.parameters, output_gradient, input_gradient);
         let (weight, bias) = descent.parameters.split_at_mut(self.weights());

@@ -4,11 +4,11 @@ use candle_core::Tensor;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer};
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -21,12 +21,8 @@ pub struct Dropout {
     pub rate: f32,
 }
 
-impl Description for Dropout {
-    fn kind(&self) -> &'static str {
-        "dropout"
-    }
-
-    fn build(&self, place: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Dropout {
+    fn build(&self, place: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         if !(0.0..1.0).contains(&self.rate) {
             let needs = "from 0 up to 1, without 1";
             return Err(LayerProblem::setting("rate", self.rate, needs).into());
@@ -36,7 +32,11 @@ impl Description for Dropout {
             stream: stream(place),
             factors: vec![],
         };
-        Ok(Built::bare(live, input.clone(), input.size()))
+        Ok(PlacedLayer::bare(live, input.clone(), input.size()))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        self.rate > 0.0
     }
 }
 
@@ -58,10 +58,10 @@ fn stream(place: &str) -> u64 {
 }
 
 /// Fills `factors` for a pass.
-fn draw(rate: f32, stream: u64, factors: &mut [f32], mode: &mut Mode<'_>) {
+fn draw(rate: f32, stream: u64, factors: &mut [f32], mode: &Mode<'_>) {
     match mode {
         Mode::Train(rng) if rate > 0.0 => {
-            let mut rng = rng.clone();
+            let mut rng = (*rng).clone();
             rng.set_stream(stream);
             let kept = 1.0 / (1.0 - rate);
             factors.fill_with(|| if rng.random::<f32>() < rate { 0.0 } else { kept });
@@ -71,7 +71,7 @@ fn draw(rate: f32, stream: u64, factors: &mut [f32], mode: &mut Mode<'_>) {
 }
 
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, mode: &Mode<'_>) -> candle_core::Result<Tensor> {
         let mut factors = vec![0.0; input.elem_count()];
         draw(self.rate, self.stream, &mut factors, mode);
         input * Tensor::from_vec(factors, input.shape(), input.device())?
@@ -79,10 +79,9 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        mode: &mut Mode<'_>,
+        Forward {
+            input, output, mode, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         self.factors.resize(input.len(), 0.0);
         draw(self.rate, self.stream, &mut self.factors, mode);
@@ -94,11 +93,11 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let Some(input_gradient) = input_gradient else {
             return Ok(());

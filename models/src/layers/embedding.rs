@@ -3,13 +3,15 @@
 use candle_core::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, at_least_one, bounded};
+use super::settings::at_least_one;
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
     layout::Initial,
-    network::Mode,
-    width::{Axis, Signal, WidthGroups},
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Forward},
+    width::{Axis, Signal, Thinner, WidthGroups},
 };
 
 /// Turns the tokens of `[sequence]`, whole numbers from 0 to `vocabulary - 1`, into `[sequence, dimension]`.
@@ -22,12 +24,8 @@ pub struct Embedding {
     pub dimension: usize,
 }
 
-impl Description for Embedding {
-    fn kind(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Embedding {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let Self { vocabulary, dimension } = *self;
         let [sequence] = input.shape[..] else {
             return Err(LayerProblem::input("[sequence]", &input.shape).into());
@@ -45,18 +43,26 @@ impl Description for Embedding {
             deviation: 1.0,
         };
         let axes = [(vocabulary, Axis::Fixed), (dimension, width)];
-        Ok(Built {
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 vocabulary,
                 dimension,
                 sequence,
             }),
             output: Signal { shape, width },
-            parameters: vec![Declared::new("weight", axes, initial)],
+            parameters: vec![DeclaredTensor::new("weight", axes, initial)],
             buffers: vec![],
             inside: 0,
             operations: 0,
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
+
+    fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
+        thinner.keep(place, &mut self.dimension)
     }
 }
 
@@ -67,13 +73,7 @@ struct Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        parameters: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, parameters: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let tokens = input.to_dtype(DType::U32)?.flatten_all()?;
         let rows = parameters[0].index_select(&tokens, 0)?;
         rows.reshape(((), self.sequence, self.dimension))
@@ -81,10 +81,9 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
+        Forward {
+            values, input, output, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         for (token, row) in input.iter().zip(output.chunks_exact_mut(self.dimension)) {
             if token.fract() != 0.0 || !(0.0..self.vocabulary as f32).contains(token) {
@@ -101,11 +100,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let gradient = sink.begun();
         for (token, above) in input.iter().zip(output_gradient.chunks_exact(self.dimension)) {

@@ -3,11 +3,11 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer};
 use crate::{
-    chain::{Sink, Values},
     error::ModelError,
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Axis, Signal, WidthGroups},
 };
 
@@ -16,12 +16,8 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct Flatten {}
 
-impl Description for Flatten {
-    fn kind(&self) -> &'static str {
-        "flatten"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Flatten {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let width = match (input.width, input.shape.as_slice()) {
             // Features run fastest in a sequence, slowest in an image.
             (Axis::Group { group, block }, [_, image @ ..]) if image.len() != 1 => Axis::Group {
@@ -34,35 +30,33 @@ impl Description for Flatten {
             shape: vec![input.size()],
             width,
         };
-        Ok(Built::bare(Live, output, 0))
+        Ok(PlacedLayer::bare(Live, output, 0))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
     }
 }
 
 struct Live;
 
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         input.flatten_from(1)
     }
 
-    fn forward(
-        &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
+    fn forward(&mut self, Forward { input, output, .. }: Forward<'_>) -> Result<(), ModelError> {
         output.copy_from_slice(input);
         Ok(())
     }
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         if let Some(input_gradient) = input_gradient {
             input_gradient.copy_from_slice(output_gradient);

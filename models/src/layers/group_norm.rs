@@ -3,14 +3,17 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, epsilon, positive};
+use super::{
+    norm::{epsilon, scale_and_shift},
+    settings::positive,
+};
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
     kernels::sums::{squares_about, sum, weighted_about},
-    layout::Initial,
-    network::Mode,
-    width::{Axis, Signal, WidthGroups},
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward},
+    width::{Signal, WidthGroups},
 };
 
 /// Normalises each group of channels of each example to mean 0 and variance 1, then scales and shifts each channel
@@ -35,12 +38,8 @@ pub struct LayerNorm {
     pub epsilon: f32,
 }
 
-impl Description for GroupNorm {
-    fn kind(&self) -> &'static str {
-        "group-norm"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for GroupNorm {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let (channels, places) = match input.shape[..] {
             [channels] => (channels, 1),
             [channels, height, width] => (channels, height * width),
@@ -59,14 +58,14 @@ impl Description for GroupNorm {
             input,
         ))
     }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
 }
 
-impl Description for LayerNorm {
-    fn kind(&self) -> &'static str {
-        "layer-norm"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for LayerNorm {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let ([features] | [_, features]) = input.shape[..] else {
             let needs = "[features] or [sequence, features]";
             return Err(LayerProblem::input(needs, &input.shape).into());
@@ -74,11 +73,15 @@ impl Description for LayerNorm {
         positive("epsilon", self.epsilon)?;
         Ok(normalisation(Live::new(features, 1, 1, self.epsilon), input))
     }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
+    }
 }
 
-fn normalisation(live: Live, input: &Signal) -> Built {
+fn normalisation(live: Live, input: &Signal) -> PlacedLayer {
     let [weight, bias] = scale_and_shift(live.channels, input.width);
-    Built {
+    PlacedLayer {
         live: Box::new(live),
         output: input.clone(),
         parameters: vec![weight, bias],
@@ -86,12 +89,6 @@ fn normalisation(live: Live, input: &Signal) -> Built {
         inside: 0,
         operations: 8 * input.size() as u64,
     }
-}
-
-/// A norm's parameters: a weight of 1 and a bias of 0 for each channel.
-pub(super) fn scale_and_shift(channels: usize, width: Axis) -> [Declared; 2] {
-    let declared = |name, value| Declared::new(name, [(channels, width)], Initial::Constant(value));
-    [declared("weight", 1.0), declared("bias", 0.0)]
 }
 
 /// Rows of `channels x places` values, each channel's together, normalised by groups of channels.
@@ -125,13 +122,7 @@ impl Live {
 }
 
 impl Layer for Live {
-    fn plain(
-        &self,
-        parameters: &[Tensor],
-        _: &mut [f32],
-        input: &Tensor,
-        _: &mut Mode<'_>,
-    ) -> candle_core::Result<Tensor> {
+    fn plain(&self, parameters: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         let groups = input.reshape(((), self.groups, self.group()))?;
         let centred = groups.broadcast_sub(&groups.mean_keepdim(2)?)?;
         let variance = centred.sqr()?.mean_keepdim(2)?;
@@ -146,10 +137,9 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
+        Forward {
+            values, input, output, ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let (weight, bias) = values.parameters.split_at(self.channels);
         let (size, channels) = (self.group(), self.channels / self.groups);
@@ -174,11 +164,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        mut input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            mut input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let weight = &sink.parameters[..self.channels];
         let (weight_gradient, bias_gradient) = sink.begun().split_at_mut(self.channels);

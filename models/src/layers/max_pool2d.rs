@@ -3,12 +3,13 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer, bounded};
 use crate::{
-    chain::{Sink, Values},
     error::ModelError,
     kernels::{patches::Patches, pooling::largest},
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    limits::bounded,
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -23,12 +24,8 @@ pub struct MaxPool2d {
     pub stride: Option<usize>,
 }
 
-impl Description for MaxPool2d {
-    fn kind(&self) -> &'static str {
-        "max-pool2d"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for MaxPool2d {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let stride = self.stride.unwrap_or(self.kernel);
         let patches = Patches::over(&input.shape, self.kernel, stride, 0)?;
         let shape = vec![patches.channels, patches.out_height, patches.out_width];
@@ -38,7 +35,7 @@ impl Description for MaxPool2d {
             patches,
             winners: vec![],
         };
-        Ok(Built::bare(
+        Ok(PlacedLayer::bare(
             live,
             Signal {
                 shape,
@@ -46,6 +43,10 @@ impl Description for MaxPool2d {
             },
             operations,
         ))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
     }
 }
 
@@ -56,7 +57,7 @@ struct Live {
 }
 
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         // Candle's own pool gives a gradient that is too small by the window's area.
         let Patches {
             channels,
@@ -70,13 +71,7 @@ impl Layer for Live {
             .reshape(((), channels, out_height, out_width))
     }
 
-    fn forward(
-        &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
+    fn forward(&mut self, Forward { input, output, .. }: Forward<'_>) -> Result<(), ModelError> {
         self.winners.resize(output.len(), 0);
         largest(&self.patches, input, output, &mut self.winners);
         Ok(())
@@ -84,11 +79,11 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let Some(input_gradient) = input_gradient else {
             return Ok(());

@@ -3,12 +3,14 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Declared, Description, Fault, Layer, LayerDescription};
+use super::{LayerDescription, thinned};
 use crate::{
-    chain::{Chain, Chained, Sink, Values},
+    chain::{Chain, Chained},
     error::{LayerProblem, ModelError},
-    network::Mode,
-    width::{Signal, WidthGroups},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward, LayerValues},
+    width::{Signal, Thinner, WidthGroups},
 };
 
 /// `layers(x) + shortcut(x)` (He et al. 2016). Without a shortcut, `layers(x) + x`.
@@ -22,18 +24,14 @@ pub struct Residual {
     pub shortcut: Vec<LayerDescription>,
 }
 
-impl Description for Residual {
-    fn kind(&self) -> &'static str {
-        "residual"
-    }
-
-    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Residual {
+    fn build(&self, place: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         if self.layers.is_empty() {
             return Err(LayerProblem::setting("layers", "empty", "at least one layer").into());
         }
         let mut way = |layers: &[LayerDescription], name: &str| {
             let prefix = format!("{place}.{name}.");
-            let layers = layers.iter().map(LayerDescription::description);
+            let layers = layers.iter().map(LayerDescription::named);
             let mut way = Chain::build(layers, &prefix, 0, input, groups).map_err(Fault::Inside)?;
             for tensor in way.parameters.iter_mut().chain(&mut way.buffers) {
                 tensor.name = format!("{name}.{}", tensor.name);
@@ -53,12 +51,12 @@ impl Description for Residual {
             ..one.clone()
         };
         let operations = layers.chain.operations() + shortcut.chain.operations();
-        let mut merged = |tensors: fn(&mut Chained) -> &mut Vec<Declared>| {
+        let mut merged = |tensors: fn(&mut Chained) -> &mut Vec<DeclaredTensor>| {
             let mut merged = std::mem::take(tensors(&mut layers));
             merged.append(tensors(&mut shortcut));
             merged
         };
-        Ok(Built {
+        Ok(PlacedLayer {
             parameters: merged(|way| &mut way.parameters),
             buffers: merged(|way| &mut way.buffers),
             inside: layers.chain.activations() + shortcut.chain.activations(),
@@ -71,6 +69,17 @@ impl Description for Residual {
                 around: vec![],
             }),
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        let mut layers = self.layers.iter().chain(&self.shortcut);
+        layers.any(LayerDescription::depends_on_the_run)
+    }
+
+    fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
+        self.layers = thinned(&self.layers, &format!("{place}.layers."), 0, thinner);
+        self.shortcut = thinned(&self.shortcut, &format!("{place}.shortcut."), 0, thinner);
+        1.0
     }
 }
 
@@ -90,7 +99,7 @@ impl Layer for Live {
         parameters: &[Tensor],
         buffers: &mut [f32],
         input: &Tensor,
-        mode: &mut Mode<'_>,
+        mode: &Mode<'_>,
     ) -> candle_core::Result<Tensor> {
         let (main, around) = parameters.split_at(self.layers.tensors());
         let (main_buffers, around_buffers) = buffers.split_at_mut(self.layers.buffers());
@@ -100,19 +109,22 @@ impl Layer for Live {
 
     fn forward(
         &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        mode: &mut Mode<'_>,
+        Forward {
+            values,
+            input,
+            output,
+            mode,
+            ..
+        }: Forward<'_>,
     ) -> Result<(), ModelError> {
         let examples = input.len() / self.example;
         let (parameters, around_parameters) = values.parameters.split_at(self.layers.parameters());
         let (buffers, around_buffers) = values.buffers.split_at_mut(self.layers.buffers());
         self.layers
-            .forward(Values { parameters, buffers }, examples, input, mode)?;
+            .forward(LayerValues { parameters, buffers }, examples, input, mode)?;
         let (parameters, buffers) = (around_parameters, around_buffers);
         self.shortcut
-            .forward(Values { parameters, buffers }, examples, input, mode)?;
+            .forward(LayerValues { parameters, buffers }, examples, input, mode)?;
         let around = if self.shortcut.is_empty() {
             input
         } else {
@@ -126,11 +138,13 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        sink: Sink<'_>,
-        input: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        mut input_gradient: Option<&mut [f32]>,
+        Backward {
+            sink,
+            input,
+            output_gradient,
+            mut input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         let (main, around) = sink.split_at(self.layers.parameters());
         self.layers

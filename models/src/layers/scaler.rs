@@ -3,11 +3,11 @@
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{Built, Description, Fault, Layer};
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
-    network::Mode,
+    layer::{Fault, Layer, LayerSettings, PlacedLayer},
+    mode::Mode,
+    pass::{Backward, Forward},
     width::{Signal, WidthGroups},
 };
 
@@ -21,12 +21,8 @@ pub struct Scaler {
     pub share: f32,
 }
 
-impl Description for Scaler {
-    fn kind(&self) -> &'static str {
-        "scaler"
-    }
-
-    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for Scaler {
+    fn build(&self, _: &str, input: &Signal, _: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         if !(self.share > 0.0 && self.share <= 1.0) {
             let needs = "above 0 and at most 1";
             return Err(LayerProblem::setting("share", self.share, needs).into());
@@ -34,7 +30,11 @@ impl Description for Scaler {
         let live = Live {
             factor: 1.0 / self.share,
         };
-        Ok(Built::bare(live, input.clone(), input.size()))
+        Ok(PlacedLayer::bare(live, input.clone(), input.size()))
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        false
     }
 }
 
@@ -43,17 +43,11 @@ struct Live {
 }
 
 impl Layer for Live {
-    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &mut Mode<'_>) -> candle_core::Result<Tensor> {
+    fn plain(&self, _: &[Tensor], _: &mut [f32], input: &Tensor, _: &Mode<'_>) -> candle_core::Result<Tensor> {
         input * f64::from(self.factor)
     }
 
-    fn forward(
-        &mut self,
-        _: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        _: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
+    fn forward(&mut self, Forward { input, output, .. }: Forward<'_>) -> Result<(), ModelError> {
         for (output, value) in output.iter_mut().zip(input) {
             *output = self.factor * value;
         }
@@ -62,11 +56,11 @@ impl Layer for Live {
 
     fn backward(
         &mut self,
-        _: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
+        Backward {
+            output_gradient,
+            input_gradient,
+            ..
+        }: Backward<'_>,
     ) -> Result<(), ModelError> {
         for (gradient, above) in input_gradient.into_iter().flatten().zip(output_gradient) {
             *gradient = self.factor * above;

@@ -2,8 +2,8 @@
 
 use candle_core::Tensor;
 
-use super::{at_least_one, bounded};
-use crate::{error::LayerProblem, kernels::patches::Patches};
+use super::settings::at_least_one;
+use crate::{error::LayerProblem, kernels::patches::Patches, limits::bounded};
 
 impl Patches {
     /// The patches that a square window visits on an image of shape `[channels, height, width]`.

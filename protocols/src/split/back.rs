@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use candle_core::{Device, Tensor};
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Weights};
+use selvedge_models::{
+    Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Weights, all_finite,
+};
 
 use super::{Alignment, Cut, Pieces, leader::Leader};
 
@@ -364,7 +366,7 @@ impl Back {
 
     /// Whether the gradient that the last backward has left has only numbers.
     pub fn is_finite(&mut self) -> bool {
-        let finite = |gradient: &[f32]| crate::sections::all_finite(gradient);
+        let finite = |gradient: &[f32]| all_finite(gradient);
         self.segments
             .iter_mut()
             .filter(|segment| segment.is_used)

@@ -1,6 +1,7 @@
 //! How smashed data and cut gradients travel.
 
 use half::bf16;
+use selvedge_models::all_finite;
 use serde::{Deserialize, Serialize};
 
 /// How smashed data and cut gradients travel.
@@ -58,7 +59,7 @@ impl StepEncoding {
             }
             Self::Int8 => bytes.chunks(row + 8).flat_map(read_levels).collect(),
         };
-        crate::sections::all_finite(&values).then_some(values)
+        all_finite(&values).then_some(values)
     }
 }
 
@@ -67,7 +68,7 @@ fn write_levels(row: &[f32], bytes: &mut Vec<u8>) {
     let greatest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     // In two halves: a difference of the largest numbers is none.
     let mut step = greatest / LEVELS - least / LEVELS;
-    if !crate::sections::all_finite(row) {
+    if !all_finite(row) {
         // What is read is then not finite either.
         step = f32::NAN;
     }

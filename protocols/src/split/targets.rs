@@ -1,6 +1,6 @@
 //! How targets travel with smashed data: as 32-bit numbers, whole ones for classes.
 
-use selvedge_models::Targets;
+use selvedge_models::{Targets, all_finite};
 
 /// Targets that have come.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,5 +49,5 @@ pub fn read_values(bytes: &[u8]) -> Option<Received> {
         .iter()
         .map(|bytes| f32::from_le_bytes(*bytes))
         .collect();
-    crate::sections::all_finite(&values).then_some(Received::Values(values))
+    all_finite(&values).then_some(Received::Values(values))
 }

@@ -113,7 +113,7 @@ impl Split {
                                set both to `f32`";
                 refuse("split.gradients", message.into());
             }
-            if depends_on_the_run(&description.model.layers) {
+            if description.model.depends_on_the_run() {
                 let message = "the regulariser takes differences of gradients, which dropout and batch norm change by \
                                themselves: leave both out of the model";
                 refuse("split.method", message.into());
@@ -121,7 +121,8 @@ impl Split {
         }
         let layers = &description.model.layers;
         let back = layers.get(self.fronts().first().map_or(0, |front| *front as usize)..);
-        if method.runs_again() && depends_on_the_run(back.unwrap_or_default()) {
+        let mut back = back.unwrap_or_default().iter();
+        if method.runs_again() && back.any(LayerDescription::depends_on_the_run) {
             let message = "this method runs the back on a batch a second time, where dropout would drop other values and \
                            batch norm meet other statistics: leave both out of the model behind the cut";
             refuse("split.method", message.into());
@@ -199,18 +200,6 @@ impl Split {
             refuse("sub_models.batch_norm", message.into());
         }
     }
-}
-
-/// Whether what layers make of an example depends on what else is drawn or run with it.
-fn depends_on_the_run(layers: &[LayerDescription]) -> bool {
-    layers.iter().any(|layer| match layer {
-        LayerDescription::Dropout(dropout) => dropout.rate > 0.0,
-        LayerDescription::BatchNorm(_) => true,
-        LayerDescription::Residual(residual) => {
-            depends_on_the_run(&residual.layers) || depends_on_the_run(&residual.shortcut)
-        }
-        _ => false,
-    })
 }
 
 /// Whether the model can be cut like this.

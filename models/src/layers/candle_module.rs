@@ -13,21 +13,21 @@ use candle_nn::{
     var_builder::SimpleBackend,
 };
 
-use serde::{Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    chain::{Sink, Values},
     error::{LayerProblem, ModelError},
-    layers::{Built, Declared, Description, Fault, Layer},
+    layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
     layout::Initial,
-    network::Mode,
-    tape::{Reached, Tape, tensors},
+    mode::Mode,
+    names::Names,
     width::{Axis, Signal, WidthGroups},
 };
 
 type Build = dyn Fn(VarBuilder<'_>) -> candle_core::Result<Box<dyn ModuleT>> + Send + Sync;
 
-/// A candle-nn module as a layer of a [`ModelDescription`](crate::ModelDescription), built in Rust: it has no TOML.
+/// A candle-nn module as a layer of a [`ModelDescription`](crate::ModelDescription), built in Rust. In TOML it has only
+/// a name, under which it must be [registered](Self::register) where it is read.
 ///
 /// Its variables become parameters, sorted by name; candle differentiates it. The module is built anew from its
 /// variables for every forward, so building it should be cheap. Randomness inside it (candle's dropout) is not seeded.
@@ -45,19 +45,50 @@ type Build = dyn Fn(VarBuilder<'_>) -> candle_core::Result<Box<dyn ModuleT>> + S
 /// });
 /// let model = ModelDescription {
 ///     input: vec![784],
-///     layers: vec![LayerDescription::Module(perceptron)],
+///     layers: vec![LayerDescription::CandleModule(perceptron)],
 ///     first_layer: 0,
 /// };
 /// assert_eq!(model.layout()?.parameters[0].name, "0.first.bias");
 /// # Ok::<(), selvedge_models::ModelError>(())
 /// ```
-#[derive(Clone)]
-pub struct CandleModule(Arc<Build>);
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct CandleModule {
+    build: Arc<Build>,
+    name: Option<String>,
+    depends_on_the_run: bool,
+}
 
-/// As nothing but its kind.
-impl Serialize for CandleModule {
-    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
-        into.serialize_struct("CandleModule", 0)?.end()
+static MODULES: Names<CandleModule> = Names::new();
+
+/// The keys of the table as written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+impl From<CandleModule> for Written {
+    fn from(module: CandleModule) -> Self {
+        Self { name: module.name }
+    }
+}
+
+impl TryFrom<Written> for CandleModule {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let Some(name) = written.name else {
+            return Err("a module without a `name` cannot be read: it is written in Rust".to_string());
+        };
+        MODULES.get(&name).ok_or_else(|| {
+            let known = MODULES.all().join("`, `");
+            match known.is_empty() {
+                true => format!("there is no module `{name}` here, nor any other"),
+                false => format!("there is no module `{name}` here; there are `{known}`"),
+            }
+        })
     }
 }
 
@@ -66,12 +97,40 @@ impl CandleModule {
     pub fn new<M: ModuleT + 'static>(
         build: impl Fn(VarBuilder<'_>) -> candle_core::Result<M> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(move |variables| Ok(Box::new(build(variables)?))))
+        Self {
+            build: Arc::new(move |variables| Ok(Box::new(build(variables)?))),
+            name: None,
+            depends_on_the_run: true,
+        }
+    }
+
+    /// Says that the module draws nothing, and makes of an example the same whatever else is in the batch: what it gives
+    /// does not [depend on the run](LayerSettings::depends_on_the_run). Otherwise it is taken to.
+    #[must_use]
+    pub fn independent_of_the_run(self) -> Self {
+        Self {
+            depends_on_the_run: false,
+            ..self
+        }
+    }
+
+    /// Makes the module known to this process by a name: descriptions that are read from then on can have it as
+    /// `kind = "module"` with this `name`. Gives the module under its name.
+    ///
+    /// # Errors
+    /// When the name is another module's.
+    pub fn register(self, name: &str) -> Result<Self, ModelError> {
+        let named = Self {
+            name: Some(name.to_string()),
+            ..self
+        };
+        MODULES.give(name, named.clone())?;
+        Ok(named)
     }
 
     fn run(&self, variables: Variables, input: &Tensor, train: bool) -> candle_core::Result<Tensor> {
         let builder = VarBuilder::from_backend(Box::new(variables), DType::F32, input.device().clone());
-        (self.0)(builder)?.forward_t(input, train)
+        (self.build)(builder)?.forward_t(input, train)
     }
 
     /// What the module asks for, and what it gives for one example.
@@ -89,14 +148,15 @@ impl CandleModule {
 
 impl fmt::Debug for CandleModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CandleModule")
+        let mut module = f.debug_struct("CandleModule");
+        module.field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl PartialEq for CandleModule {
     /// Whether both are clones of one module.
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.build, &other.build)
     }
 }
 
@@ -137,12 +197,8 @@ impl SimpleBackend for Variables {
     }
 }
 
-impl Description for CandleModule {
-    fn kind(&self) -> &'static str {
-        "module"
-    }
-
-    fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<Built, Fault> {
+impl LayerSettings for CandleModule {
+    fn build(&self, _: &str, input: &Signal, groups: &mut WidthGroups) -> Result<PlacedLayer, Fault> {
         let (asked, shape) = self.try_out(&input.shape).map_err(|error| LayerProblem::Module {
             given: input.shape.clone(),
             error,
@@ -152,21 +208,16 @@ impl Description for CandleModule {
             return Err(LayerProblem::RunningStatistics { name: name.clone() }.into());
         }
         groups.fix(input.width);
-        let declare = |(name, (shape, init)): (&String, &(Shape, Init))| Declared {
+        let declare = |(name, (shape, init)): (&String, &(Shape, Init))| DeclaredTensor {
             name: name.clone(),
             shape: shape.dims().to_vec(),
             axes: vec![Axis::Fixed; shape.rank()],
             initial: initial(init, shape),
         };
-        Ok(Built {
+        Ok(PlacedLayer {
             live: Box::new(Live {
                 module: self.clone(),
-                input: input.shape.clone(),
-                variables: asked
-                    .iter()
-                    .map(|(name, (shape, _))| (name.clone(), shape.dims().to_vec()))
-                    .collect(),
-                tape: None,
+                variables: asked.keys().cloned().collect(),
             }),
             output: Signal {
                 shape,
@@ -177,6 +228,10 @@ impl Description for CandleModule {
             inside: 0,
             operations: 0,
         })
+    }
+
+    fn depends_on_the_run(&self) -> bool {
+        self.depends_on_the_run
     }
 }
 
@@ -218,10 +273,8 @@ fn initial(init: &Init, shape: &Shape) -> Initial {
 
 struct Live {
     module: CandleModule,
-    input: Vec<usize>,
-    /// Names and shapes, in the order of the parameters.
-    variables: Vec<(String, Vec<usize>)>,
-    tape: Option<Tape>,
+    /// Names, in the order of the parameters.
+    variables: Vec<String>,
 }
 
 impl Layer for Live {
@@ -230,56 +283,10 @@ impl Layer for Live {
         parameters: &[Tensor],
         _: &mut [f32],
         input: &Tensor,
-        mode: &mut Mode<'_>,
+        mode: &Mode<'_>,
     ) -> candle_core::Result<Tensor> {
-        let names = self.variables.iter().map(|(name, _)| name.clone());
-        let variables = Variables::Given(names.zip(parameters.iter().cloned()).collect());
+        let variables = self.variables.iter().cloned().zip(parameters.iter().cloned());
+        let variables = Variables::Given(variables.collect());
         self.module.run(variables, input, matches!(mode, Mode::Train(_)))
-    }
-
-    fn forward(
-        &mut self,
-        values: Values<'_>,
-        input: &[f32],
-        output: &mut [f32],
-        mode: &mut Mode<'_>,
-    ) -> Result<(), ModelError> {
-        let device = Device::Cpu;
-        let examples = input.len() / self.input.iter().product::<usize>();
-        let input = Tensor::from_slice(input, [&[examples], self.input.as_slice()].concat(), &device)?;
-        let shapes = self.variables.iter().map(|(_, shape)| shape.as_slice());
-        let parameters = tensors(values.parameters, shapes, &device)?;
-        let tape = Tape::record(parameters, &input, |parameters, input| {
-            self.plain(parameters, &mut [], input, mode)
-        })?;
-        let given = tape.output().flatten_all()?.to_vec1::<f32>()?;
-        if given.len() != output.len() {
-            return Err(candle_core::Error::Msg("the module's output is not a row for each example".into()).into());
-        }
-        output.copy_from_slice(&given);
-        self.tape = Some(tape);
-        Ok(())
-    }
-
-    fn backward(
-        &mut self,
-        sink: Sink<'_>,
-        _: &[f32],
-        _: &[f32],
-        output_gradient: &[f32],
-        input_gradient: Option<&mut [f32]>,
-    ) -> Result<(), ModelError> {
-        let tape = self.tape.take().ok_or(ModelError::NothingToDifferentiate)?;
-        let above = Tensor::from_slice(output_gradient, tape.output().shape(), &Device::Cpu)?;
-        let Reached { input, missed } = tape.backward(&above, sink.begun())?;
-        if let Some(missed) = missed {
-            let name = self.variables[missed].0.clone();
-            return Err(ModelError::NotDifferentiated { name });
-        }
-        if let Some(input_gradient) = input_gradient {
-            input_gradient.copy_from_slice(&input.flatten_all()?.to_vec1::<f32>()?);
-        }
-        self.tape = Some(tape);
-        Ok(())
     }
 }
