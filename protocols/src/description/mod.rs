@@ -6,6 +6,7 @@
 mod aggregation;
 mod check;
 mod components;
+mod devices;
 mod read;
 mod shares;
 mod split;
@@ -13,6 +14,7 @@ mod sub_models;
 
 pub use aggregation::{Aggregation, Weighting};
 pub use check::Problem;
+pub use devices::{DealtDevices, Devices, Drawn, OfEach, ValueShare};
 pub use read::{DescriptionError, Override};
 pub use shares::Shares;
 pub use split::{CutShare, Cuts, Labels, Split};
@@ -74,6 +76,9 @@ pub struct Description {
     /// When and by whom the model is evaluated.
     #[serde(default)]
     pub evaluation: EvaluationDescription,
+    /// What the devices of a simulation's clients are like. Default: nothing takes any time, and all are always there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
     /// Settings that matter over the network only.
     #[serde(default)]
     pub network: Network,
@@ -215,6 +220,7 @@ impl Description {
             server: Vec::new(),
             filters: Vec::new(),
             evaluation: EvaluationDescription::default(),
+            devices: None,
             network: Network::default(),
         }
     }
