@@ -50,7 +50,8 @@ fn every_key_that_the_example_comments_out_is_a_key() {
             let plan = key.starts_with("sub_models.").then_some(plan);
             let split = "split={ method = { kind = 'parallel' }, cut = 2 }";
             let split = key.starts_with("split.").then_some(split);
-            let set: Vec<&str> = plan.into_iter().chain(split).collect();
+            let buffer = key.starts_with("buffer.").then_some("buffer.size=5");
+            let set: Vec<&str> = plan.into_iter().chain(split).chain(buffer).collect();
             let changed = format!("{key}={value}");
             let set = [set.as_slice(), &[changed.as_str()]].concat();
             read(EXAMPLE, &set).unwrap_or_else(|error| panic!("{key}: {error}"));

@@ -156,7 +156,8 @@ impl Simulation<'_> {
         .unwrap_or(u64::MAX);
         // Half of them may be held by the engine, half by the driver.
         let waiting = usize::try_from(WAITING / 2 / update.max(1)).unwrap_or(usize::MAX);
-        let is_timed = description.devices.is_some();
+        // The order in which clients are heard counts where they are asked one by one.
+        let is_timed = description.devices.is_some() || description.buffer.is_some();
         let limits = Limits {
             // The next is at hand when one is done, also while updates are folded.
             running: 2 * workers,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+mod buffered_rounds_complete;
 mod federation;
 mod hostile_peers_are_rejected_and_counted;
 mod interruptions_are_said_and_leave_results;

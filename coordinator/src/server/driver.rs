@@ -259,6 +259,11 @@ impl Driver {
             .transpose()
     }
 
+    /// Whether clients are under way that were asked in other rounds than this.
+    fn rounds_overlap(&self) -> bool {
+        self.description.buffer.is_some()
+    }
+
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
         self.sessions
             .get(client)
@@ -279,7 +284,7 @@ impl Driver {
                 sections,
                 blob,
             } => {
-                if round == self.engine.round() {
+                if round == self.engine.round() || self.rounds_overlap() {
                     let offer = Offer {
                         round,
                         task,
@@ -372,6 +377,9 @@ impl Driver {
                 inspector,
             } => self.receive(client, round, task, inspector),
             Action::Answer { client, round, verdict } => {
+                if self.rounds_overlap() && self.offers.get(&client).is_some_and(|offer| offer.round == round) {
+                    self.offers.remove(&client);
+                }
                 let message = match verdict {
                     Ok(()) => {
                         self.accepted.insert(client.clone(), round);
@@ -401,12 +409,16 @@ impl Driver {
                 }
             }
             Action::Record(record) => {
-                // What is still under way belongs to a round that is over.
-                self.done.abort_all();
-                self.broadcasts.end();
-                self.offers.clear();
-                self.partials.clear();
-                self.standing.end();
+                if self.rounds_overlap() {
+                    self.standing.go_on();
+                } else {
+                    // What is still under way belongs to a round that is over.
+                    self.done.abort_all();
+                    self.broadcasts.end();
+                    self.offers.clear();
+                    self.partials.clear();
+                    self.standing.end();
+                }
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
@@ -442,7 +454,8 @@ impl Driver {
     }
 
     fn receive(&mut self, client: ClientName, round: u32, task: Task, inspector: Arc<Inspector>) {
-        let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
+        let offer = self.offers.get(&client).filter(|offer| offer.round == round);
+        let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), offer) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
                 client,

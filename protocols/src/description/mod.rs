@@ -4,6 +4,7 @@
 //! its unit, default and range.
 
 mod aggregation;
+mod buffer;
 mod check;
 mod components;
 mod devices;
@@ -13,6 +14,7 @@ mod split;
 mod sub_models;
 
 pub use aggregation::{Aggregation, Weighting};
+pub use buffer::Buffer;
 pub use check::Problem;
 pub use devices::{DealtDevices, Devices, Drawn, OfEach, ValueShare};
 pub use read::{DescriptionError, Override};
@@ -61,6 +63,9 @@ pub struct Description {
     /// Who takes part in a round, and how long it may take.
     #[serde(default)]
     pub cohort: Cohort,
+    /// Clients are asked one by one, and the model moves every few updates. Default: rounds are synchronous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Buffer>,
     /// The algorithm. Default FedAvg.
     #[serde(default)]
     pub algorithm: Choice<dyn Algorithm>,
@@ -215,6 +220,7 @@ impl Description {
                 optimiser,
             },
             cohort: Cohort::default(),
+            buffer: None,
             algorithm: Choice::default(),
             aggregation: Aggregation::default(),
             server: Vec::new(),

@@ -2,7 +2,9 @@
 //! (time, name), whichever worker computes it and when.
 
 mod agenda;
+mod asking;
 mod assignments;
+mod presence;
 mod times;
 
 use std::{
@@ -12,9 +14,9 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, never, select};
-use selvedge_coordinator::{Action, Engine, Event, GlobalModel, Observer, Outcome, Progress, RoundRecord};
+use selvedge_coordinator::{Action, Engine, Event, Observer, Outcome, Progress, RoundRecord};
 use selvedge_protocols::{
-    Card, ClientName, LocalError, Memory, Rejection, ServerState, message::Task, update::check_report,
+    ClientName, LocalError, Memory, Rejection, ServerState, message::Task, sections::packed_bytes, update::check_report,
 };
 
 use self::{
@@ -128,37 +130,6 @@ impl<'a> TimedDriver<'a> {
         }
     }
 
-    /// All are there at first. When those go who come and go.
-    fn plan_presence(&mut self) {
-        let description = &self.simulation.description;
-        if !description
-            .devices
-            .as_ref()
-            .is_some_and(|devices| devices.come_and_go())
-        {
-            return;
-        }
-        for client in (0..description.clients).map(ClientName::numbered) {
-            if let Some(at) = self.times.devices.lifetime(&client) {
-                self.agenda.add(at, Some(&client), Due::End);
-            }
-            self.plan_leaving(&client, 0);
-        }
-    }
-
-    fn plan_leaving(&mut self, client: &ClientName, cycle: u32) {
-        if let Some((there, _)) = self.times.devices.stay(client, cycle) {
-            self.plan(client, self.now + there, Due::Leaving { cycle });
-        }
-    }
-
-    /// Plans that a client goes or comes, if it has not left for good by then.
-    fn plan(&mut self, client: &ClientName, at: Duration, due: Due) {
-        if self.times.devices.lifetime(client).is_none_or(|end| at < end) {
-            self.agenda.add(at, Some(client), due);
-        }
-    }
-
     /// Whether what happens next has been computed.
     fn is_next_computed(&self) -> bool {
         match self.first() {
@@ -235,21 +206,6 @@ impl<'a> TimedDriver<'a> {
         observe(Progress::Round { round, answered, asked });
     }
 
-    /// A client goes: nothing comes of it while it is away. Its device goes on, and it keeps what it has.
-    fn leave(&mut self, client: &ClientName) {
-        let now = self.now;
-        let Some(assignment) = self.assignments.of(client) else {
-            return;
-        };
-        if let Some(entry) = assignment.entry.take() {
-            // What was on its way need not be sent twice.
-            if assignment.inspector.take().is_some() {
-                assignment.upload = assignment.upload.min(entry.0.saturating_sub(now));
-            }
-            self.agenda.cancel(&entry);
-        }
-    }
-
     fn offer(&mut self, client: ClientName) -> Option<Event> {
         let assignment = self.assignments.of(&client)?;
         assignment.entry = None;
@@ -258,7 +214,7 @@ impl<'a> TimedDriver<'a> {
             task: assignment.task,
             report: assignment.report.clone(),
             sections: assignment.sections.clone(),
-            bytes: selvedge_protocols::sections::packed_bytes(&assignment.sections).unwrap_or(0),
+            bytes: packed_bytes(&assignment.sections).unwrap_or(0),
             client,
         })
     }
@@ -382,10 +338,14 @@ impl<'a> TimedDriver<'a> {
 
     /// A round is over.
     fn record(&mut self, mut record: RoundRecord, observe: Observer<'_>) {
-        (self.asked, self.answered) = (0, 0);
+        (self.asked, self.answered) = (self.asked.saturating_sub(self.answered), 0);
         self.trials.end(record.round);
-        for entry in self.assignments.end() {
-            self.agenda.cancel(&entry);
+        // Where clients are asked one by one, those who have not answered are still under way.
+        if self.simulation.description.buffer.is_none() {
+            self.asked = 0;
+            for entry in self.assignments.end() {
+                self.agenda.cancel(&entry);
+            }
         }
         let now = self.now;
         self.busy.retain(|_, until| *until > now);
@@ -399,74 +359,6 @@ impl<'a> TimedDriver<'a> {
             units: self.engine.units(),
             fronts: self.engine.fronts(),
         });
-    }
-
-    /// A client is asked. One that is asked the same again has come back.
-    fn ask(
-        &mut self,
-        client: ClientName,
-        round: u32,
-        task: Task,
-        card: Card,
-        model: Arc<GlobalModel>,
-    ) -> Result<(), LocalError> {
-        let (now, latency) = (self.now, self.times.devices.latency(&client));
-        let due = match task {
-            Task::Train | Task::Calibrate => Due::Offer,
-            Task::Evaluate => Due::Delivery,
-        };
-        if let Some(known) = self.assignments.of(&client).filter(|known| known.is(round, task)) {
-            let at = known.finished.max(now + latency) + latency;
-            if known.entry.is_none() && !self.away.contains(&client) {
-                known.entry = Some(self.agenda.add(at, Some(&client), due));
-            }
-            return Ok(());
-        }
-        self.forget(&client);
-        let part = model.part(Some(&card))?;
-        let took = self.times.of_task(self.simulation, &client, task, &part, &model)?;
-        let kept = self.kept.get(&client).cloned().unwrap_or_default();
-        let named = client.clone();
-        let job = match task {
-            Task::Train => Job::Train {
-                client: named,
-                round,
-                card,
-                model,
-                kept,
-            },
-            Task::Calibrate => Job::Calibrate {
-                client: named,
-                round,
-                card,
-                model,
-            },
-            Task::Evaluate => Job::Evaluate {
-                client: named,
-                round,
-                card,
-                model,
-                kept,
-            },
-        };
-        // A device that is still at something else begins when it is through with that.
-        let received = now + latency + took.download;
-        let begun = self.busy.get(&client).map_or(received, |until| received.max(*until));
-        let finished = begun + took.work;
-        self.busy.insert(client.clone(), finished);
-        let at = finished + latency;
-        self.asked += 1;
-        let mut assignment = Assignment::new(round, task, job);
-        assignment.finished = finished;
-        assignment.upload = took.upload;
-        assignment.report = took.report;
-        assignment.sections = took.sections;
-        assignment.entry = Some(self.agenda.add(at, Some(&client), due));
-        // What comes too late is most likely never asked for; if it is, it is computed then.
-        let is_in_time = (at - now).as_secs_f64() <= self.simulation.description.cohort.deadline_seconds;
-        self.assignments
-            .begin(client, assignment, is_in_time.then_some(Duration::ZERO));
-        Ok(())
     }
 
     /// Nothing more is wanted of what a client is at.
