@@ -99,6 +99,15 @@ pub enum CheckpointError {
         /// The command.
         command: &'static str,
     },
+    /// The run cannot be put down.
+    #[error(
+        "a run with {} cannot be put down and taken up again: leave --checkpoint-every out",
+        what
+    )]
+    NotPossible {
+        /// What it has.
+        what: &'static str,
+    },
     /// The run was begun with another description.
     #[error("the description is not that of the run that was put down; `-` is its, `+` is yours:\n{difference}")]
     Differs {
@@ -114,6 +123,7 @@ impl CheckpointError {
             Self::Storage(_) => "E-CHECKPOINT-FILE",
             Self::None { .. } => "E-CHECKPOINT-NONE",
             Self::OtherKind { .. } => "E-CHECKPOINT-KIND",
+            Self::NotPossible { .. } => "E-CHECKPOINT-NOT-POSSIBLE",
             Self::Unreadable { .. } => "E-CHECKPOINT-VERSION",
             Self::Differs { .. } => "E-CHECKPOINT-DIFFERS",
         }
@@ -204,6 +214,19 @@ impl Checkpoints {
         let pending = self.pending.as_ref().map(|pending| pending.snapshot.round);
         written.chain(pending).collect()
     }
+}
+
+/// Whether a run can be put down after a round: one in which clients are under way between rounds, or in virtual time, cannot.
+///
+/// # Errors
+/// When it cannot.
+pub fn check_possible(description: &Description, is_simulated: bool) -> Result<(), CheckpointError> {
+    let what = match description {
+        Description { buffer: Some(_), .. } => "buffered rounds",
+        Description { devices: Some(_), .. } if is_simulated => "devices in virtual time",
+        _ => return Ok(()),
+    };
+    Err(CheckpointError::NotPossible { what })
 }
 
 /// Whether `given` describes the run that was put down: but for its name and what matters over the network only.

@@ -162,10 +162,14 @@ impl RoundRecord {
     }
 
     fn list(&mut self, client: &ClientName, reason: &Rejection) {
-        let failure = Failure {
+        self.insert(Failure {
             client: client.clone(),
             reason: reason.to_string(),
-        };
+        });
+    }
+
+    fn insert(&mut self, failure: Failure) {
+        let client = &failure.client;
         let at = self.failures.partition_point(|other| other.client <= *client);
         self.failures.insert(at, failure);
         self.failures.truncate(LISTED_FAILURES);
@@ -190,6 +194,21 @@ impl RoundRecord {
         let metrics: BTreeMap<String, f64> = metrics.collect();
         if !metrics.is_empty() {
             self.client_metrics.entry(client.clone()).or_default().extend(metrics);
+        }
+    }
+
+    /// Takes over what another record has counted since this was last done.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        self.bytes_up += std::mem::take(&mut other.bytes_up);
+        self.bytes_down += std::mem::take(&mut other.bytes_down);
+        for (code, count) in std::mem::take(&mut other.failed) {
+            *self.failed.entry(code).or_default() += count;
+        }
+        for (code, count) in std::mem::take(&mut other.stray) {
+            *self.stray.entry(code).or_default() += count;
+        }
+        for failure in std::mem::take(&mut other.failures) {
+            self.insert(failure);
         }
     }
 

@@ -1090,3 +1090,72 @@ fn a_model_that_has_its_statistics_already_is_evaluated_without_being_copied() {
     assert_eq!(evaluated.weights.buffers, statistics);
     assert!(Arc::ptr_eq(&evaluated, model.whole()));
 }
+
+#[test]
+fn with_a_buffer_a_stale_change_is_made_to_the_model_of_now_and_counts_less() {
+    let mut run = Run::started(&["buffer.size=1", "rounds=3"]);
+    assert_eq!(run.asked.drain(..).count(), 4);
+    run.send(0, 1, update(5.0, 1));
+    assert_eq!(run.parameter(), 5.0);
+    assert_eq!(run.answers, [(client(0), 1, Ok(()))]);
+    // Whom is asked next is settled when all that came at this time was heard.
+    run.test();
+    assert!(run.asked.is_empty());
+    assert_eq!(run.engine.next_deadline(), Some(run.now));
+    run.wait(0);
+    assert_eq!(run.asked, [(client(0), 2, Task::Train)]);
+    // It was trained from 1.
+    run.send(1, 1, update(3.0, 1));
+    assert_eq!(run.parameter(), (5.0 + 2.0 / 2f64.sqrt()) as f32);
+    assert_eq!(run.answers.last(), Some(&(client(1), 1, Ok(()))));
+    let record = run.records.last().unwrap();
+    assert_eq!((record.round, record.selected, record.completed), (1, 1, 1));
+}
+
+#[test]
+fn with_a_buffer_clients_train_on_while_the_model_is_evaluated_and_the_next_move_waits_for_that() {
+    let mut run = Run::started(&["buffer.size=2", "rounds=2", "cohort.size=4"]);
+    run.send(0, 1, update(5.0, 1));
+    // An update that has been taken in is no second time.
+    run.offer(0, 1, &update(5.0, 1));
+    assert_eq!(run.verdict(), &Err(Rejection::Duplicate));
+    run.send(1, 1, update(7.0, 1));
+    assert_eq!((run.parameter(), run.records.len()), (6.0, 0));
+    run.send(2, 1, update(1.0, 1));
+    run.send(3, 1, update(1.0, 1));
+    assert_eq!(run.parameter(), 6.0);
+    run.test();
+    // Those two have changed nothing.
+    assert_eq!((run.parameter(), run.records.len()), (6.0, 1));
+    run.test();
+    assert_eq!((run.outcome, run.records.len()), (Some(Outcome::Completed), 2));
+    assert_eq!(run.engine.next_deadline(), None);
+}
+
+#[test]
+fn with_a_buffer_a_lost_client_comes_back_to_the_version_that_it_was_sent() {
+    let mut run = Run::started(&["buffer.size=1", "rounds=5"]);
+    run.event(Event::Left {
+        client: client(3),
+        for_good: false,
+    });
+    run.send(0, 1, update(5.0, 1));
+    run.test();
+    run.asked.clear();
+    run.event(Event::Joined {
+        client: client(3),
+        width: None,
+    });
+    assert_eq!(run.asked[0], (client(3), 1, Task::Train));
+    run.event(Event::Left {
+        client: client(2),
+        for_good: true,
+    });
+    run.send(3, 1, update(1.0, 1));
+    run.test();
+    let record = run.records.last().unwrap();
+    assert_eq!(
+        (record.failed["disconnected"], record.completed, record.selected),
+        (1, 1, 2)
+    );
+}

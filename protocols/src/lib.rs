@@ -18,6 +18,7 @@ pub mod plans;
 pub mod sections;
 pub mod server;
 pub mod split;
+pub mod staleness;
 pub mod update;
 pub mod vectors;
 pub mod wire;

@@ -72,6 +72,14 @@ pub enum Rejection {
     /// The connection to the client was lost and not made again.
     #[error("the connection was lost")]
     Disconnected,
+    /// The model has moved too often since the client was sent it.
+    #[error("the model has moved {staleness} times since the client was sent it, and may have moved {most} times")]
+    Stale {
+        /// How often it has moved.
+        staleness: u32,
+        /// How often it may have.
+        most: u32,
+    },
 }
 
 impl Rejection {
@@ -95,6 +103,7 @@ impl Rejection {
             Self::NotApplied => "not-applied",
             Self::Deadline => "deadline",
             Self::Disconnected => "disconnected",
+            Self::Stale { .. } => "stale",
         }
     }
 }

@@ -40,6 +40,20 @@ pub enum Purpose {
     Sketches = 12,
     /// After how many layers each client's model is cut.
     Cuts = 13,
+    /// How quickly each client's virtual device trains.
+    Speeds = 14,
+    /// How quickly each virtual device receives.
+    Downloads = 15,
+    /// How quickly each virtual device sends.
+    Uploads = 16,
+    /// How far each virtual device is.
+    Latencies = 17,
+    /// For which share of the time each virtual device is there.
+    Availabilities = 18,
+    /// When each virtual device leaves for good.
+    Lifetimes = 19,
+    /// When each virtual device comes and goes.
+    Presence = 20,
 }
 
 /// The seed of a run.

@@ -48,7 +48,7 @@ fn every_key_that_the_example_comments_out_is_a_key() {
             } else {
                 format!("{table}.{key}")
             };
-            if key.starts_with("data.") || key.starts_with("model") || ["filters", "server"].contains(&table.as_str()) {
+            if key.starts_with("data.") || key.starts_with("model") || ["server", "filters"].contains(&table.as_str()) {
                 continue;
             }
             // The tables that need a key.
@@ -56,7 +56,8 @@ fn every_key_that_the_example_comments_out_is_a_key() {
             let plan = key.starts_with("sub_models.").then_some(plan);
             let split = "split={ method = { kind = 'parallel' }, cut = 2 }";
             let split = key.starts_with("split.").then_some(split);
-            let set: Vec<&str> = plan.into_iter().chain(split).collect();
+            let buffer = key.starts_with("buffer.").then_some("buffer.size=5");
+            let set: Vec<&str> = plan.into_iter().chain(split).chain(buffer).collect();
             let changed = format!("{key}={value}");
             let set = [set.as_slice(), &[changed.as_str()]].concat();
             read(EXAMPLE, &set).unwrap_or_else(|error| panic!("{key}: {error}"));

@@ -1,4 +1,4 @@
-//! Drives the engine with the workers' results.
+//! Drives the engine with the workers' results, as they come: nothing takes any time.
 
 use std::{
     cmp::Reverse,
@@ -9,18 +9,15 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, never, select};
 use selvedge_client::{Front, Said};
-use selvedge_coordinator::{Action, Clients, Engine, Event, GlobalModel, Observer, Outcome, Progress, Snapshot, Trial};
+use selvedge_coordinator::{Action, Clients, Engine, Event, GlobalModel, Observer, Outcome, Progress, Snapshot};
 use selvedge_protocols::{
-    Card, ClientName, LocalError, Memory, Rejection, ServerState,
-    evaluation::{TEST_CHUNK, Tested},
-    message::Task,
-    sections::packed_bytes,
-    split::FromServer,
-    update::SealedUpdate,
+    Card, ClientName, LocalError, Memory, Rejection, ServerState, message::Task, sections::packed_bytes,
+    split::FromServer, update::SealedUpdate,
 };
 
 use crate::{
     Simulation, SimulationError,
+    trials::Trials,
     worker::{Done, Job},
 };
 
@@ -59,8 +56,7 @@ pub(crate) struct Driver<'a> {
     proposed: BTreeMap<ClientName, Arc<Memory>>,
     /// What each client keeps from round to round.
     kept: BTreeMap<ClientName, Arc<Memory>>,
-    /// For each trial of this round, the chunks of its examples as far as they are evaluated.
-    tested: BTreeMap<Trial, Vec<Option<Result<Tested, String>>>>,
+    trials: Trials,
     /// Clients whose models are cut, between two of their steps.
     fronts: BTreeMap<ClientName, Box<Front>>,
     /// Those who are to begin, and what the others have been told meanwhile. They wait for no window: a step needs all of
@@ -93,7 +89,7 @@ impl<'a> Driver<'a> {
             offered: BTreeMap::new(),
             proposed: BTreeMap::new(),
             kept,
-            tested: BTreeMap::new(),
+            trials: Trials::default(),
             fronts: BTreeMap::new(),
             entering: VecDeque::new(),
             steps: VecDeque::new(),
@@ -223,30 +219,21 @@ impl<'a> Driver<'a> {
                 card,
                 model,
             } => {
-                let examples = self.simulation.trial_examples(&trial);
-                let chunks: Vec<_> = examples.chunks(TEST_CHUNK).map(<[u32]>::to_vec).collect();
-                if chunks.is_empty() {
+                let jobs = self
+                    .trials
+                    .begin(self.simulation, (round, &trial), card.as_ref(), &model);
+                if jobs.is_empty() {
                     events.push_back(Event::Tested {
                         round,
-                        trial: trial.clone(),
+                        trial,
                         evaluation: Ok(None),
                     });
                 }
-                self.tested.insert(trial.clone(), vec![None; chunks.len()]);
-                for (chunk, indices) in chunks.into_iter().enumerate() {
-                    self.push(Job::Test {
-                        round,
-                        trial: trial.clone(),
-                        card: card.clone(),
-                        chunk,
-                        indices,
-                        model: model.clone(),
-                    });
-                }
+                jobs.into_iter().for_each(|job| self.push(job));
             }
             Action::Record(mut record) => {
                 (self.asked, self.answered) = (0, 0);
-                self.tested.clear();
+                self.trials.end(record.round);
                 self.fronts.clear();
                 self.entering.clear();
                 self.steps.clear();
@@ -436,14 +423,9 @@ impl<'a> Driver<'a> {
                 result,
             } => {
                 self.outstanding -= 1;
-                // A round can go on while chunks of it are under way, after one that failed.
-                let is_now = round == self.engine.round();
-                let chunks = self.tested.get_mut(&trial).filter(|_| is_now);
-                let done = chunks.and_then(|chunks| chunks.get_mut(chunk));
-                if let Some(done) = done {
-                    *done = Some(result.map_err(|error| error.to_string()));
-                }
-                self.test_result(&trial).map(|evaluation| Event::Tested {
+                let result = result.map_err(|error| error.to_string());
+                self.trials.note(round, &trial, chunk, result);
+                self.trials.outcome(round, &trial).map(|evaluation| Event::Tested {
                     round,
                     trial,
                     evaluation,
@@ -479,18 +461,6 @@ impl<'a> Driver<'a> {
             sections,
             bytes,
         }
-    }
-
-    /// What the chunks of a trial come to, once all of them are evaluated.
-    fn test_result(&self, trial: &Trial) -> Option<Result<Option<Tested>, String>> {
-        let mut sum = Tested::default();
-        for chunk in self.tested.get(trial)? {
-            match chunk.as_ref()? {
-                Ok(chunk) => sum.add(chunk),
-                Err(reason) => return Some(Err(reason.clone())),
-            }
-        }
-        Some(Ok(Some(sum)))
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod benchmark;
 mod driver;
 pub mod simulation;
+mod timed;
+mod trials;
 mod worker;
 
 pub use benchmark::Benchmark;

@@ -18,7 +18,7 @@ use selvedge_coordinator::{Clients, Engine, Observer, Outcome, Roster, TakenUp, 
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Description, LocalError, Parts, Purpose, ServerState,
+    ClientName, Description, LocalError, Parts, Purpose, ServerState,
     description::DescriptionError,
     evaluation::{TEST_CHUNK, all_examples},
     sections::packed_bytes,
@@ -27,6 +27,7 @@ use selvedge_protocols::{
 
 use crate::{
     driver::{Driver, Limits},
+    timed::TimedDriver,
     worker::Worker,
 };
 
@@ -36,6 +37,10 @@ const WAITING: u64 = 1 << 26;
 
 /// The most updates that may wait, however small they are.
 const MOST_WAITING: usize = 256;
+
+/// Updates that a simulated coordinator with a clock fetches at a time, however large they are: as many as one over the
+/// network.
+const LEAST_WAITING: usize = 8;
 
 /// A federation that is about to be simulated.
 pub struct Simulation<'a> {
@@ -81,6 +86,9 @@ pub enum SimulationError {
     /// Clients are to report what they have.
     #[error("clients of a simulation have no devices to report on: give each of `sub_models.capacities` a `share`")]
     NoShares,
+    /// Nothing more can happen, and the run is not over.
+    #[error("nothing more can happen in virtual time, and the run is not over")]
+    Stalled,
     /// There are too many workers for this machine.
     #[error("a worker thread cannot be started, fewer workers may help: {0}")]
     Thread(io::Error),
@@ -154,18 +162,24 @@ impl Simulation<'_> {
         .unwrap_or(u64::MAX);
         // Half of them may be held by the engine, half by the driver.
         let waiting = usize::try_from(WAITING / 2 / update.max(1)).unwrap_or(usize::MAX);
+        // The order in which clients are heard counts where they are asked one by one.
+        let is_timed = description.devices.is_some() || description.buffer.is_some();
         let limits = Limits {
             // The next is at hand when one is done, also while updates are folded.
             running: 2 * workers,
-            window: waiting.min(MOST_WAITING).max(2 * workers),
+            window: match is_timed {
+                // What is received when is a matter of time then, and must not depend on the workers.
+                true => waiting.clamp(LEAST_WAITING, MOST_WAITING),
+                false => waiting.min(MOST_WAITING).max(2 * workers),
+            },
         };
-        let engine = Engine::new(
-            description.clone(),
-            Arc::new(parts),
-            initial,
-            Roster::Numbered(description.clients),
-            limits.window,
-        );
+        let roster = match &description.devices {
+            Some(devices) if devices.come_and_go() => {
+                Roster::Joined((0..description.clients).map(ClientName::numbered).collect())
+            }
+            _ => Roster::Numbered(description.clients),
+        };
+        let engine = Engine::new(description.clone(), Arc::new(parts), initial, roster, limits.window);
         let (mut engine, mut kept) = (engine, BTreeMap::new());
         if let Some(put_down) = &self.resume {
             engine = engine.resumed(&put_down.snapshot).map_err(LocalError::from)?;
@@ -191,7 +205,10 @@ impl Simulation<'_> {
                     .map_err(SimulationError::Thread)?;
             }
             drop((queue, results));
-            let ended = Driver::new(self, engine, kept, limits, jobs, done).run(observe);
+            let ended = match is_timed {
+                true => TimedDriver::new(self, engine, limits, jobs, done).run(observe),
+                false => Driver::new(self, engine, kept, limits, jobs, done).run(observe),
+            };
             // What is under way does not count any more.
             abandon.store(true, Ordering::Relaxed);
             ended

@@ -250,7 +250,7 @@ impl Worker<'_> {
 }
 
 /// A client's part of `partition`; empty for one that the federation does not have.
-fn examples<'a>(simulation: &Simulation<'a>, partition: &'a Partition, client: &ClientName) -> Examples<'a> {
+pub(crate) fn examples<'a>(simulation: &Simulation<'a>, partition: &'a Partition, client: &ClientName) -> Examples<'a> {
     let number = client.number().filter(|&number| number < partition.clients());
     Examples {
         dataset: simulation.train,

@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use selvedge_coordinator::{
     Checkpoint, CheckpointError, Checkpoints, Clients, Progress, Results, Snapshot, TakenUp,
-    checkpoint::check_same,
+    checkpoint::{check_possible, check_same},
     engine::{Fronts, UnitCounts},
 };
 use selvedge_models::Layout;
@@ -72,8 +72,12 @@ impl Resumption {
         // The run may be taken up from another folder.
         let base = |file| absolute(Path::new(".").join(base(file))).map_err(Failure::system);
         let Some(folder) = &self.resume else {
+            let description = changes.read(file)?;
+            if self.checkpoint_every.is_some() {
+                check_possible(&description, command == "simulate")?;
+            }
             return Ok(Described {
-                description: Arc::new(changes.read(file)?),
+                description: Arc::new(description),
                 base: base(file)?,
                 taken_up: None,
                 every: self.checkpoint_every,

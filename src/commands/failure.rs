@@ -115,7 +115,7 @@ impl From<SimulationError> for Failure {
                 code: "E-RUN-CAPACITIES",
                 error: error.into(),
             },
-            SimulationError::WorkerEnded => Self {
+            SimulationError::Stalled | SimulationError::WorkerEnded => Self {
                 code: "E-INTERNAL",
                 error: error.into(),
             },

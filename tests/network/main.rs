@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+mod buffered_rounds_complete;
 mod clients_go_back_with_a_coordinator_that_begins_anew;
 mod federation;
 mod hostile_peers_are_rejected_and_counted;

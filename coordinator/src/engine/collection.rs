@@ -141,6 +141,14 @@ impl Collection {
         }
     }
 
+    /// What a client has or will have is not wanted, whether it has come or not.
+    pub(super) fn reject(&mut self, client: &ClientName, reason: &Rejection) {
+        if let Some(member) = self.cohort.member(client) {
+            member.status = Status::Failed;
+            self.fail(client, reason);
+        }
+    }
+
     fn fail(&mut self, client: &ClientName, reason: &Rejection) {
         self.gone.push(client.clone());
         match self.task {
@@ -167,11 +175,19 @@ impl Collection {
         }
     }
 
-    /// Gives up those whose time is over, and gives the answers whose turn it is, with their places in the cohort.
-    pub(super) fn take(&mut self, now: Duration, grace: Duration) -> Vec<(usize, Opened)> {
+    /// Gives up those whose time is over, and says why the last was.
+    pub(super) fn expire(&mut self, now: Duration, grace: Duration) -> Option<Rejection> {
+        let mut last = None;
         for (client, reason) in self.cohort.expire(now, grace) {
             self.fail(&client, &reason);
+            last = Some(reason);
         }
+        last
+    }
+
+    /// Gives up those whose time is over, and gives the answers whose turn it is, with their places in the cohort.
+    pub(super) fn take(&mut self, now: Duration, grace: Duration) -> Vec<(usize, Opened)> {
+        self.expire(now, grace);
         std::iter::from_fn(|| self.cohort.take_next()).collect()
     }
 

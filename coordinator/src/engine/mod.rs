@@ -3,13 +3,14 @@
 //! Whatever drives it (the QUIC server, the workers of a simulation, a test with a clock of its own) tells it what
 //! happened and when, and does what it answers: `handle(now, event) → actions`. A run is in one phase at a time, which takes
 //! in what happens and says what comes after it. Synchronous rounds go *gather* → *train* → *calibrate* (where batch norm is
-//! static) → *evaluate* → record, and again.
+//! static) → *evaluate* → record, and again; or one phase, *stream*, asks clients one by one.
 
 mod calibrating;
 mod cohort;
 mod collection;
 mod evaluating;
 mod event;
+mod filling;
 mod gathering;
 mod global_model;
 mod hands;
@@ -22,6 +23,7 @@ mod run;
 mod snapshot;
 mod splitting;
 mod steps;
+mod streaming;
 mod training;
 mod units;
 
@@ -216,7 +218,7 @@ fn hear(mut phase: Box<dyn Phase>, moment: &mut Moment<'_>, event: Event) -> Nex
             trial,
             evaluation,
         } => phase.tested(round, &trial, evaluation),
-        Event::Tick => {}
+        Event::Tick => phase.ticked(moment.now),
         Event::Stop => return phase.stop(moment),
     }
     Next::Phase(phase)

@@ -11,7 +11,7 @@ use selvedge_protocols::{
     update::TrainingReport,
 };
 
-use super::{Action, Opened, Outcome, rounds, run::Run};
+use super::{Action, Opened, Outcome, rounds, run::Run, streaming};
 use crate::Trial;
 
 /// What a phase is lent while something happens: the run, the time, and the list of what is to be done.
@@ -45,8 +45,11 @@ pub(super) enum Next {
 pub(super) type Then<Came> = fn(Came, &mut Moment<'_>) -> Next;
 
 /// The phase that a run begins with.
-pub(super) fn first(_: &Description) -> Box<dyn Phase> {
-    rounds::gather(Duration::ZERO)
+pub(super) fn first(description: &Description) -> Box<dyn Phase> {
+    match description.buffer {
+        Some(_) => streaming::gather(Duration::ZERO),
+        None => rounds::gather(Duration::ZERO),
+    }
 }
 
 /// A phase of a run.
@@ -113,6 +116,11 @@ pub(super) trait Phase: Send {
     /// A client is there, for the first time or again.
     fn joined(&mut self, moment: &mut Moment<'_>, client: &ClientName) {
         let _ = (moment, client);
+    }
+
+    /// Time has passed, and all that came until now was heard.
+    fn ticked(&mut self, now: Duration) {
+        let _ = now;
     }
 
     /// When it has to be looked at again, if nothing happens before.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rand::seq::index;
+use rand::{Rng, seq::index};
 use selvedge_protocols::{ClientName, Purpose, Seed};
 
 /// The clients that could be selected, in the order of their names.
@@ -57,17 +57,38 @@ impl Roster {
 
     /// Selects `size` clients (or all, when there are fewer) uniformly without replacement, in the order of names.
     pub fn select(&self, size: usize, seed: Seed, round: u32) -> Vec<ClientName> {
-        let mut random = seed.round_stream(Purpose::Selection, round);
-        let mut selected = index::sample(&mut random, self.len(), size.min(self.len())).into_vec();
+        self.draw(
+            size,
+            &BTreeSet::new(),
+            &mut seed.round_stream(Purpose::Selection, round),
+        )
+    }
+
+    /// Selects like that among those who are not `busy`.
+    pub(super) fn draw(&self, size: usize, busy: &BTreeSet<ClientName>, random: &mut impl Rng) -> Vec<ClientName> {
+        let free = self.len() - busy.iter().filter(|client| self.contains(client)).count();
+        let mut selected = index::sample(random, free, size.min(free)).into_vec();
         selected.sort_unstable();
         match self {
-            Self::Numbered(_) => selected.into_iter().map(ClientName::numbered).collect(),
+            Self::Numbered(clients) => {
+                let numbers = busy.iter().filter_map(ClientName::number);
+                let mut busy = numbers.filter(|number| number < clients).peekable();
+                let mut passed = 0;
+                let number = |at: usize| {
+                    while busy.next_if(|number| *number <= at + passed).is_some() {
+                        passed += 1;
+                    }
+                    ClientName::numbered(at + passed)
+                };
+                selected.into_iter().map(number).collect()
+            }
             Self::Joined(names) => {
                 let mut selected = selected.into_iter().peekable();
                 let is_next = |at: &usize| selected.next_if_eq(at).is_some();
                 let mut is_selected = is_next;
                 names
                     .iter()
+                    .filter(|name| !busy.contains(*name))
                     .enumerate()
                     .filter(|(at, _)| is_selected(at))
                     .map(|(_, name)| name.clone())
@@ -91,6 +112,25 @@ mod tests {
             assert_eq!(selected.len(), 6);
             assert!(selected.is_sorted());
         }
+    }
+
+    #[test]
+    fn those_who_are_busy_are_passed_over_and_all_others_can_be_drawn() {
+        let numbered = Roster::Numbered(20);
+        let joined = Roster::Joined((0..20).map(ClientName::numbered).collect());
+        let busy: BTreeSet<_> = [0, 1, 5, 12, 19, 40].map(ClientName::numbered).into();
+        let stream = |round| Seed(1).round_stream(Purpose::Selection, round);
+        for round in 1..50 {
+            let drawn = numbered.draw(6, &busy, &mut stream(round));
+            assert_eq!(drawn, joined.draw(6, &busy, &mut stream(round)));
+            assert!(drawn.is_sorted() && drawn.len() == 6 && drawn.iter().all(|client| !busy.contains(client)));
+        }
+        let all = numbered.draw(99, &busy, &mut stream(1));
+        let free: Vec<_> = (0..20)
+            .map(ClientName::numbered)
+            .filter(|client| !busy.contains(client))
+            .collect();
+        assert_eq!(all, free);
     }
 
     #[test]

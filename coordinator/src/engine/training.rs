@@ -38,19 +38,20 @@ pub(super) struct Training {
     then: Then<Closed>,
 }
 
+/// The mean of losses, weighted by examples.
 #[derive(Clone, Copy, Default)]
-struct WeightedLoss {
+pub(super) struct WeightedLoss {
     sum: f64,
     examples: f64,
 }
 
 impl WeightedLoss {
-    fn add(&mut self, loss: f64, examples: f64) {
+    pub(super) fn add(&mut self, loss: f64, examples: f64) {
         self.sum += loss * examples;
         self.examples += examples;
     }
 
-    fn mean(self) -> Option<f64> {
+    pub(super) fn mean(self) -> Option<f64> {
         (self.examples > 0.0).then(|| self.sum / self.examples)
     }
 }
@@ -242,37 +243,8 @@ impl Training {
                 width.train_loss = loss.mean();
             }
         }
-        // A client without examples has done what there was to do.
-        let without_examples = record.failed.get(Rejection::NoExamples.code()).copied().unwrap_or(0);
-        let answered = record.completed + without_examples;
-        let quorum = self.description.quorum(record.selected);
-        let aggregate = if answered < quorum {
-            let selected = record.selected;
-            record.remark(format!(
-                "{answered} of {selected} clients have done their part, {quorum} are needed: the model stays as it was",
-            ));
-            None
-        } else {
-            let layout = model.all().layout.clone();
-            let mut occasion = self.description.occasion(record.round, None, &layout);
-            occasion.cohort = record.selected;
-            let mut metrics = Metrics::default();
-            let context = &mut occasion.context(AGGREGATION, &mut metrics);
-            let finished = self.aggregator.finish(&model.whole().weights, context);
-            record.note(metrics);
-            let aggregate = match finished {
-                Ok(Some(aggregate)) => Ok(aggregate),
-                Ok(None) => Err(match &record.steps {
-                    Some(steps) if steps.made == 0 => "no step was made".into(),
-                    Some(_) => "no client has made a step to its end".into(),
-                    None => "none of the clients that answered holds an example".into(),
-                }),
-                Err(few) => Err(few.to_string()),
-            };
-            aggregate
-                .map_err(|reason: String| record.remark(format!("{reason}: the model stays as it was")))
-                .ok()
-        };
+        let of = record.selected;
+        let aggregate = combine(self.aggregator, &self.description, &model, &mut record, of);
         Closed {
             started: self.started,
             cohort,
@@ -286,6 +258,46 @@ impl Training {
             record,
         }
     }
+}
+
+/// What the updates of a round came to, of which there could be `of`; `None`, with a note in the record, when they are too
+/// few to move the model.
+pub(super) fn combine(
+    aggregator: Box<dyn Aggregator>,
+    description: &Description,
+    model: &GlobalModel,
+    record: &mut RoundRecord,
+    of: usize,
+) -> Option<Aggregate> {
+    // A client without examples has done what there was to do.
+    let without_examples = record.failed.get(Rejection::NoExamples.code()).copied().unwrap_or(0);
+    let answered = record.completed + without_examples;
+    let quorum = description.quorum(of);
+    if answered < quorum {
+        record.remark(format!(
+            "{answered} of {of} clients have done their part, {quorum} are needed: the model stays as it was",
+        ));
+        return None;
+    }
+    let layout = model.all().layout.clone();
+    let mut occasion = description.occasion(record.round, None, &layout);
+    occasion.cohort = of;
+    let mut metrics = Metrics::default();
+    let context = &mut occasion.context(AGGREGATION, &mut metrics);
+    let finished = aggregator.finish(&model.whole().weights, context);
+    record.note(metrics);
+    let aggregate = match finished {
+        Ok(Some(aggregate)) => Ok(aggregate),
+        Ok(None) => Err(match &record.steps {
+            Some(steps) if steps.made == 0 => "no step was made".into(),
+            Some(_) => "no client has made a step to its end".into(),
+            None => "none of the clients that answered holds an example".into(),
+        }),
+        Err(few) => Err(few.to_string()),
+    };
+    aggregate
+        .map_err(|reason: String| record.remark(format!("{reason}: the model stays as it was")))
+        .ok()
 }
 
 impl Phase for Training {

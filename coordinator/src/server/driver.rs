@@ -301,6 +301,11 @@ impl Driver {
         Some(ToClient::Accepted { round, resumable })
     }
 
+    /// Whether clients are under way that were asked in other rounds than this.
+    fn rounds_overlap(&self) -> bool {
+        self.description.buffer.is_some()
+    }
+
     fn is_current(&self, client: &ClientName, number: u64) -> bool {
         self.sessions
             .get(client)
@@ -322,7 +327,7 @@ impl Driver {
                 blob,
             } => {
                 // What cannot be true is turned down by the engine, and not kept.
-                if round == self.engine.round() && check_report(&report).is_ok() {
+                if (round == self.engine.round() || self.rounds_overlap()) && check_report(&report).is_ok() {
                     let offer = Offer {
                         round,
                         task,
@@ -415,6 +420,9 @@ impl Driver {
                 inspector,
             } => self.receive(client, round, task, inspector),
             Action::Answer { client, round, verdict } => {
+                if self.rounds_overlap() && self.offers.get(&client).is_some_and(|offer| offer.round == round) {
+                    self.offers.remove(&client);
+                }
                 let message = match verdict {
                     Ok(()) => {
                         self.accepted.insert(client.clone(), round);
@@ -445,12 +453,16 @@ impl Driver {
                 }
             }
             Action::Record(record) => {
-                // What is still under way belongs to a round that is over.
-                self.done.abort_all();
-                self.broadcasts.end();
-                self.offers.clear();
-                self.partials.clear();
-                self.standing.end();
+                if self.rounds_overlap() {
+                    self.standing.go_on();
+                } else {
+                    // What is still under way belongs to a round that is over.
+                    self.done.abort_all();
+                    self.broadcasts.end();
+                    self.offers.clear();
+                    self.partials.clear();
+                    self.standing.end();
+                }
                 observe(Progress::Record {
                     record: &record,
                     state: self.engine.state(),
@@ -487,7 +499,8 @@ impl Driver {
     }
 
     fn receive(&mut self, client: ClientName, round: u32, task: Task, inspector: Arc<Inspector>) {
-        let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), self.offers.get(&client)) else {
+        let offer = self.offers.get(&client).filter(|offer| offer.round == round);
+        let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), offer) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
             return self.events.push_back(Event::Received {
                 client,

@@ -37,6 +37,12 @@ impl Standing {
         self.answered.clear();
     }
 
+    /// A round is over, but those who have not answered in it are still under way.
+    pub(super) fn go_on(&mut self) {
+        self.asked = &self.asked - &self.answered;
+        self.answered.clear();
+    }
+
     /// Shows where the run stands, when that has changed.
     pub(super) fn show(&mut self, engine: &Engine, observe: Observer<'_>) {
         let now = match self.asked.len() {

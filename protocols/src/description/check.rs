@@ -119,6 +119,12 @@ impl Description {
         if let Some(split) = &self.split {
             problems.extend(split.problems(self));
         }
+        if let Some(buffer) = &self.buffer {
+            problems.extend(buffer.problems(self));
+        }
+        if let Some(devices) = &self.devices {
+            problems.extend(devices.problems(self));
+        }
         let mut require = |holds: bool, key: &str, message: String| {
             if !holds {
                 let key = key.into();

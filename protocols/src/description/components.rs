@@ -20,7 +20,7 @@ impl Description {
             require(false, &format!("algorithm.{key}"), message);
         }
         let rule = self.rule();
-        if let Some((key, message)) = rule.problem(self.cohort_size(), &self.training.optimiser) {
+        if let Some((key, message)) = rule.problem(self.updates_at_a_time(), &self.training.optimiser) {
             require(false, &format!("aggregation.{key}"), message);
         }
         let is_named_once = algorithm.rule().is_none() || self.aggregation.rule.is::<Mean>();

@@ -4,15 +4,19 @@
 //! its unit, default and range.
 
 mod aggregation;
+mod buffer;
 mod check;
 mod components;
+mod devices;
 mod read;
 mod shares;
 mod split;
 mod sub_models;
 
 pub use aggregation::{Aggregation, Weighting};
+pub use buffer::Buffer;
 pub use check::Problem;
+pub use devices::{DealtDevices, Devices, Drawn, OfEach, ValueShare};
 pub use read::{DescriptionError, Override};
 pub use shares::Shares;
 pub use split::{CutShare, Cuts, Labels, Split};
@@ -59,6 +63,9 @@ pub struct Description {
     /// Who takes part in a round, and how long it may take.
     #[serde(default)]
     pub cohort: Cohort,
+    /// Clients are asked one by one, and the model moves every few updates. Default: rounds are synchronous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<Buffer>,
     /// The algorithm. Default FedAvg.
     #[serde(default)]
     pub algorithm: Choice<dyn Algorithm>,
@@ -74,6 +81,9 @@ pub struct Description {
     /// When and by whom the model is evaluated.
     #[serde(default)]
     pub evaluation: EvaluationDescription,
+    /// What the devices of a simulation's clients are like. Default: nothing takes any time, and all are always there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
     /// Settings that matter over the network only.
     #[serde(default)]
     pub network: Network,
@@ -210,11 +220,13 @@ impl Description {
                 optimiser,
             },
             cohort: Cohort::default(),
+            buffer: None,
             algorithm: Choice::default(),
             aggregation: Aggregation::default(),
             server: Vec::new(),
             filters: Vec::new(),
             evaluation: EvaluationDescription::default(),
+            devices: None,
             network: Network::default(),
         }
     }
