@@ -3,7 +3,8 @@
 //! A [`ModelDescription`] is data: the shape of one example and a list of layers. From it come the [`Layout`] (where
 //! every value lies), [`Weights`] (the values, flat) and a live [`Network`], which runs batches forward and backward.
 //! Between two layers a model can be [cut](ModelDescription::cut); along a [`WidthGroup`] it can be [thinned](ModelDescription::thinned).
-//! A [`SubModel`] says which of its values are kept.
+//! A [`SubModel`] says which of its values are kept. A layer can come from a crate outside, as a [`CustomLayer`] or as a
+//! [`CandleModule`].
 
 mod assembly;
 mod calibration;

@@ -161,7 +161,7 @@ impl Serialize for Custom {
 }
 
 /// Makes a layer of the keys that are written.
-type Read = fn(Table) -> Result<Custom, toml::de::Error>;
+pub(super) type Read = fn(Table) -> Result<Custom, toml::de::Error>;
 
 static LAYERS: Names<Read> = Names::new();
 
@@ -170,10 +170,9 @@ pub(super) fn register<L: CustomLayer>() -> Result<(), ModelError> {
     LAYERS.give(L::KIND, |keys| Ok(Custom::new(keys.try_into::<L>()?)))
 }
 
-/// The layer of this kind with these keys; `None` when there is no such kind.
-pub(super) fn read<E: serde::de::Error>(kind: &str, keys: Table) -> Option<Result<Custom, E>> {
-    let read = LAYERS.get(kind)?;
-    Some(read(keys).map_err(|error| E::custom(error.message())))
+/// What reads the layers of this kind; `None` when there is no such kind.
+pub(super) fn reader(kind: &str) -> Option<Read> {
+    LAYERS.get(kind)
 }
 
 /// The kinds that are known.

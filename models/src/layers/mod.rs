@@ -7,11 +7,13 @@ mod settings;
 mod thinned;
 mod windows;
 
+use std::fmt;
+
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error as _, IntoDeserializer},
+    de::{Error as _, MapAccess, Visitor},
 };
-use toml::Value;
+use toml::{Table, Value};
 
 pub use custom::{Custom, CustomLayer};
 pub(crate) use thinned::thinned;
@@ -119,17 +121,62 @@ impl Serialize for LayerDescription {
 
 impl<'de> Deserialize<'de> for LayerDescription {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let mut written = Value::deserialize(from)?;
-        let wrong = |error: toml::de::Error| D::Error::custom(error.message());
-        let kind = written.get("kind").and_then(Value::as_str).map(str::to_string);
-        match (kind, &mut written) {
-            (Some(kind), Value::Table(keys)) if !KINDS.contains(&kind.as_str()) => {
-                keys.remove("kind");
-                custom::read(&kind, std::mem::take(keys))
-                    .unwrap_or_else(|| Err(D::Error::custom(unknown(&kind))))
-                    .map(Self::Custom)
+        from.deserialize_map(Read)
+    }
+}
+
+/// Reads a layer's table; what is wrong with its `kind` is said at that key.
+struct Read;
+
+impl<'de> Visitor<'de> for Read {
+    type Value = LayerDescription;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("internally tagged enum LayerDescription")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LayerDescription, A::Error> {
+        let (mut kind, mut keys) = (None, Table::new());
+        while let Some(key) = map.next_key::<String>()? {
+            match key == "kind" {
+                true => kind = Some(map.next_value::<Kind>()?.0),
+                false => drop(keys.insert(key, map.next_value()?)),
             }
-            _ => Self::deserialize(written.into_deserializer()).map_err(wrong),
+        }
+        let kind = kind.ok_or_else(|| A::Error::missing_field("kind"))?;
+        let read = match custom::reader(&kind) {
+            Some(read) => read(keys).map(LayerDescription::Custom),
+            None => {
+                keys.insert("kind".into(), Value::String(kind));
+                LayerDescription::deserialize(keys)
+            }
+        };
+        read.map_err(|error| A::Error::custom(error.message()))
+    }
+}
+
+/// A kind that is known.
+struct Kind(String);
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_identifier(ReadKind)
+    }
+}
+
+struct ReadKind;
+
+impl Visitor<'_> for ReadKind {
+    type Value = Kind;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("variant identifier")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, kind: &str) -> Result<Kind, E> {
+        match KINDS.contains(&kind) || custom::reader(kind).is_some() {
+            true => Ok(Kind(kind.to_string())),
+            false => Err(E::custom(unknown(kind))),
         }
     }
 }
