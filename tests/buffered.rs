@@ -145,6 +145,10 @@ fn the_same_bytes_come_of_it_whatever_the_number_of_workers() {
             measured(&one, "buffer.staleness").any(|staleness| staleness > 0.0),
             "{set:?}"
         );
+        // Nobody moves the model twice at a time.
+        for record in one.records.iter().filter(|record| record.applied) {
+            assert_eq!(record.completed, record.client_metrics.len(), "{record:?}");
+        }
         for other in [two, four] {
             assert_eq!(one.state, other.state, "{set:?}");
             let timed = set.iter().any(|set| set.starts_with("devices"));

@@ -1159,3 +1159,23 @@ fn with_a_buffer_a_lost_client_comes_back_to_the_version_that_it_was_sent() {
         (1, 1, 2)
     );
 }
+
+#[test]
+fn with_a_buffer_a_client_whose_update_waits_for_the_model_to_move_is_not_asked_before_that() {
+    let mut run = Run::started(&["buffer.size=2", "rounds=3"]);
+    run.send(0, 1, update(5.0, 1));
+    run.send(1, 1, update(7.0, 1));
+    run.test();
+    // Asked for the version before, and folded for the next.
+    run.send(2, 1, update(1.0, 1));
+    run.asked.clear();
+    run.wait(0);
+    assert_eq!(run.asked, [(client(0), 2, Task::Train), (client(1), 2, Task::Train)]);
+    run.send(0, 2, update(6.0, 1));
+    run.test();
+    let record = run.records.last().unwrap();
+    assert_eq!((record.round, record.completed, record.client_metrics.len()), (2, 2, 2));
+    run.asked.clear();
+    run.wait(0);
+    assert_eq!(run.asked, [(client(0), 3, Task::Train), (client(2), 3, Task::Train)]);
+}

@@ -181,6 +181,7 @@ impl Streaming {
                 let staleness = moment.run.round.saturating_sub(collection.record.round);
                 self.filling.fold(&client, collection, opened, &self.model, staleness);
                 self.under_way.remove(&client);
+                self.asked.insert(client);
                 coming -= 1;
                 self.vacate(now);
             }
