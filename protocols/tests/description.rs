@@ -211,6 +211,10 @@ fn what_depends_on_the_run_is_refused_where_the_back_is_run_twice_whoever_wrote_
         assert!(error.contains("runs the back on a batch a second time"), "{error}");
     }
     let error = read("kind = 'outsude', draws = true").unwrap_err();
+    assert!(
+        error.contains("model.layers[2].kind: unknown variant `outsude`"),
+        "{error}"
+    );
     assert!(error.contains("did you mean `outside`?"), "{error}");
 }
 
