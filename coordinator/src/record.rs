@@ -57,7 +57,7 @@ pub struct RoundRecord {
     /// that were evaluated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub widths: Vec<WidthRecord>,
-    /// Of a run with [split], what its steps came to.
+    /// Of a run with `[split]`, what its steps came to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepsRecord>,
     /// Where clients keep their fronts, and the round was evaluated: the model with the front of each.

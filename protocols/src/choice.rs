@@ -1,7 +1,7 @@
 //! A part of a run that its description chooses by name: `kind = "fedprox"`, then the settings, which are the fields of
 //! the part's own type.
 //!
-//! What there is to choose from is declared in one form, [`choices!`], for algorithms, rules of aggregation, server
+//! What there is to choose from is declared in one form, the macro `choices!`, for algorithms, rules of aggregation, server
 //! steps, filters, plans and split methods; a crate outside adds its own to a [`Registry`] before a description is read.
 
 mod registry;

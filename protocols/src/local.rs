@@ -23,7 +23,7 @@ pub struct Trained {
 pub struct Update {
     /// What local training gave.
     pub trained: Trained,
-    /// The vectors that the algorithm names in [`Algorithm::update_vectors`].
+    /// The vectors that the algorithm names in [`Algorithm::update_vectors`](crate::Algorithm::update_vectors).
     pub vectors: Vectors,
 }
 

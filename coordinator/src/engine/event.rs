@@ -103,7 +103,7 @@ pub enum Event {
         /// The result, `None` when there is no test set; or why there is none.
         evaluation: Result<Option<Tested>, String>,
     },
-    /// Time passed. Due at [`Engine::next_deadline`].
+    /// Time passed. Due at [`Engine::next_deadline`](super::Engine::next_deadline).
     Tick,
     /// The operator wants the run to end.
     Stop,

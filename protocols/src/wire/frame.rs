@@ -1,4 +1,4 @@
-//! Control messages on a stream: a little-endian u32 of length, then the [codec](super::codec)'s
+//! Control messages on a stream: a little-endian u32 of length, then the [codec]'s
 //! bytes.
 
 use quinn::{RecvStream, SendStream};

@@ -56,7 +56,7 @@ struct Taker {
 /// which there is no room in the channel within the idle limit is refused, and all are where
 /// `steps` is `None`.
 ///
-/// At most [`STREAMS_MAX`] blobs are under way or streams waiting for room; these end with this
+/// At most `STREAMS_MAX` blobs are under way or streams waiting for room; these end with this
 /// future. Steps that were handed on do not.
 pub async fn serve_streams(link: &Link, store: &BlobStore, steps: Option<Sender<Steps>>) -> WireError {
     match serve(link, store, steps).await {
