@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
-use std::sync::Arc;
+mod simulated;
 
-use selvedge_coordinator::{Outcome, Progress, RoundRecord};
-use selvedge_data::{Dataset, Inputs, Targets};
-use selvedge_protocols::{Description, ServerState};
-use selvedge_simulations::Simulation;
+use selvedge_coordinator::Outcome;
+use selvedge_protocols::Description;
+
+use self::simulated::Ran;
 
 /// Clients of 40 examples, of which 20 are gone through in a round; a model of 67 parameters, 268 bytes.
 const DESCRIPTION: &str = r#"
@@ -22,50 +22,11 @@ const DESCRIPTION: &str = r#"
 const DECADE: &str = "devices.examples_per_second={ kind = 'log-uniform', lowest = 2.0, highest = 20.0 }";
 
 fn parse(set: &[&str]) -> Result<Description, String> {
-    let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
-    Description::parse(DESCRIPTION, "test", &set).map_err(|error| error.to_string())
-}
-
-fn dataset() -> Dataset {
-    let inputs = (0..240 * 4).map(|at| (at as f32 * 0.37).sin()).collect();
-    let labels = (0..240).map(|at| (at / 7 % 3) as u32).collect();
-    Dataset::new(Inputs::Floats(inputs), vec![4], Targets::Classes { labels, classes: 3 }).unwrap()
-}
-
-struct Ran {
-    state: ServerState,
-    outcome: Outcome,
-    records: Vec<RoundRecord>,
+    simulated::parse(DESCRIPTION, set)
 }
 
 fn run(set: &[&str], workers: usize) -> Ran {
-    let (description, dataset) = (Arc::new(parse(set).unwrap()), dataset());
-    let dealt = description.deal(&dataset).unwrap();
-    let simulation = Simulation {
-        description,
-        train: &dataset,
-        test: Some(&dataset),
-        shares: &dealt.shares,
-        held_out: &dealt.held_out,
-        workers,
-        initial: None,
-        resume: None,
-        snapshots: false,
-        stop: None,
-    };
-    let mut records = Vec::new();
-    let (state, outcome) = simulation
-        .run(&mut |progress| {
-            if let Progress::Record { record, .. } = progress {
-                records.push(record.clone());
-            }
-        })
-        .unwrap();
-    Ran {
-        state,
-        outcome,
-        records,
-    }
+    simulated::run(DESCRIPTION, set, workers)
 }
 
 /// What was measured of the clients' updates, round by round.

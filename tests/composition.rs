@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
-use std::{collections::BTreeMap, sync::Arc};
+mod simulated;
 
-use selvedge_coordinator::{Progress, RoundRecord};
-use selvedge_data::{Dataset, Inputs, Targets};
-use selvedge_protocols::{Description, ServerState};
-use selvedge_simulations::Simulation;
+use std::collections::BTreeMap;
+
+use selvedge_coordinator::RoundRecord;
+use selvedge_protocols::ServerState;
+
+use self::simulated::Ran;
 
 const DESCRIPTION: &str = r#"
     rounds = 3
@@ -21,45 +23,12 @@ const DESCRIPTION: &str = r#"
 const PARAMETERS: u64 = 67;
 const LAST_LAYER: u64 = 27;
 
-fn dataset() -> Dataset {
-    let inputs = (0..240 * 4).map(|at| (at as f32 * 0.37).sin()).collect();
-    let labels = (0..240).map(|at| (at / 7 % 3) as u32).collect();
-    Dataset::new(Inputs::Floats(inputs), vec![4], Targets::Classes { labels, classes: 3 }).unwrap()
-}
-
-fn description(set: &[&str]) -> Description {
-    let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
-    Description::parse(DESCRIPTION, "test", &set).unwrap()
-}
-
 fn problems(set: &[&str]) -> String {
-    let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
-    Description::parse(DESCRIPTION, "test", &set).unwrap_err().to_string()
+    simulated::parse(DESCRIPTION, set).unwrap_err()
 }
 
 fn simulate(set: &[&str]) -> (ServerState, Vec<RoundRecord>) {
-    let (description, dataset) = (Arc::new(description(set)), dataset());
-    let dealt = description.deal(&dataset).unwrap();
-    let simulation = Simulation {
-        description,
-        train: &dataset,
-        test: Some(&dataset),
-        shares: &dealt.shares,
-        held_out: &dealt.held_out,
-        workers: 2,
-        initial: None,
-        resume: None,
-        snapshots: false,
-        stop: None,
-    };
-    let mut records = Vec::new();
-    let (state, _) = simulation
-        .run(&mut |progress| {
-            if let Progress::Record { record, .. } = progress {
-                records.push(record.clone());
-            }
-        })
-        .unwrap();
+    let Ran { state, records, .. } = simulated::run(DESCRIPTION, set, 2);
     (state, records)
 }
 

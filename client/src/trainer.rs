@@ -87,6 +87,11 @@ impl Trainer {
         kept: &mut Memory,
     ) -> Result<SealedUpdate, LocalError> {
         let mut local = Local::new(self, description, part, client, round, examples)?;
+        // With personal layers the algorithm is given the whole model: what it keeps is of that, not of what travels.
+        let mut of_whole = match &part.personal {
+            Some(_) => std::mem::take(kept.of_mut(ALGORITHM)),
+            None => Vectors::new(),
+        };
         let mut memory = kept.take(&part.coordinates);
         let occasion = description.occasion(round, Some(client), &part.layout);
         let mut metrics = Metrics::default();
@@ -96,11 +101,8 @@ impl Trainer {
             None => algorithm.client(broadcast, memory.of_mut(ALGORITHM), &mut local, context)?,
             Some(personal) => {
                 let completed = personal.completed(broadcast, &memory);
-                // It is given the whole model: what it keeps is of that too.
-                let mut own = kept.of(ALGORITHM).cloned().unwrap_or_default();
-                let mut update = algorithm.client(&completed, &mut own, &mut local, context)?;
-                *kept.of_mut(ALGORITHM) = own;
-                memory.of_mut(ALGORITHM).clone_from(&Vectors::new());
+                let mut update = algorithm.client(&completed, &mut of_whole, &mut local, context)?;
+                *kept.of_mut(ALGORITHM) = of_whole;
                 personal.keep(&mut update.trained.weights, &mut memory);
                 update
             }
@@ -166,16 +168,20 @@ impl Trainer {
         broadcast: &Broadcast,
         kept: &Memory,
     ) -> Broadcast {
-        let memory = kept.slice(&part.coordinates);
         let occasion = description.occasion(round, Some(client), &part.layout);
         let mut metrics = Metrics::default();
         let context = &mut occasion.context(ALGORITHM, &mut metrics);
-        let completed = match &part.personal {
-            Some(personal) => personal.completed(broadcast, &memory),
-            None => broadcast.clone(),
+        let of_algorithm = kept.of(ALGORITHM);
+        // As in training: with personal layers what the algorithm keeps is of the whole model.
+        let (completed, memory) = match &part.personal {
+            Some(personal) => (personal.completed(broadcast, kept), of_algorithm.cloned()),
+            None => (
+                broadcast.clone(),
+                of_algorithm.map(|kept| kept.slice(&part.coordinates)),
+            ),
         };
-        let (algorithm, nothing) = (&description.algorithm, Vectors::new());
-        let own = algorithm.personalise(&completed, memory.of(ALGORITHM).unwrap_or(&nothing), context);
+        let algorithm = &description.algorithm;
+        let own = algorithm.personalise(&completed, &memory.unwrap_or_default(), context);
         own.map_or(completed, Broadcast::bare)
     }
 

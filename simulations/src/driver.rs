@@ -34,6 +34,14 @@ pub(crate) struct Limits {
     pub(crate) window: usize,
 }
 
+/// What a client keeps from now on: nothing, if that is what its last round left.
+pub(crate) fn keep(all: &mut BTreeMap<ClientName, Arc<Memory>>, client: ClientName, kept: Arc<Memory>) {
+    match kept.is_empty() {
+        true => drop(all.remove(&client)),
+        false => drop(all.insert(client, kept)),
+    }
+}
+
 /// Among how many jobs the longest is looked for at most.
 const CHOICE: usize = 64;
 
@@ -207,10 +215,7 @@ impl<'a> Driver<'a> {
                 // What was turned down at once is never asked for.
                 drop(self.withdraw(&client));
                 if let (Some(kept), Ok(())) = (self.proposed.remove(&client), verdict) {
-                    match kept.is_empty() {
-                        true => drop(self.kept.remove(&client)),
-                        false => drop(self.kept.insert(client, kept)),
-                    }
+                    keep(&mut self.kept, client, kept);
                 }
             }
             Action::Test {

@@ -26,7 +26,7 @@ use self::{
 };
 use crate::{
     Simulation, SimulationError,
-    driver::Limits,
+    driver::{Limits, keep},
     trials::Trials,
     worker::{Done, Job},
 };
@@ -237,9 +237,7 @@ impl<'a> TimedDriver<'a> {
         };
         Some(match came {
             Came::Update(Ok((update, kept))) => {
-                if !kept.is_empty() {
-                    self.proposed.insert(client.clone(), (round, Arc::new(kept)));
-                }
+                self.proposed.insert(client.clone(), (round, Arc::new(kept)));
                 let inspector = assignment.inspector?;
                 // What it has said of it before was only what is known without training.
                 let update = check_report(&update.report).and_then(|()| inspector.open(update));
@@ -311,7 +309,7 @@ impl<'a> TimedDriver<'a> {
                 if self.proposed.get(&client).is_some_and(is_it)
                     && let (Some((_, kept)), Ok(())) = (self.proposed.remove(&client), verdict)
                 {
-                    self.kept.insert(client, kept);
+                    keep(&mut self.kept, client, kept);
                 }
             }
             Action::Test {
