@@ -7,7 +7,7 @@ use std::sync::Arc;
 use selvedge_coordinator::{Progress, RoundRecord, engine::Fronts};
 use selvedge_data::Split;
 use selvedge_models::{Preset, Weights};
-use selvedge_protocols::{Description, Parts, Purpose, ServerState};
+use selvedge_protocols::{Description, Purpose, ServerState};
 use selvedge_simulations::Simulation;
 
 /// A few clients, a model with norms and dropout on both sides of most cuts, the built-in images.
@@ -276,7 +276,7 @@ fn two_unequal_cuts_in_one_federation_give_the_same_back() {
         let one = simulate(&description(&[&set[..], &[&split(method, "cut = 6")]].concat()), 2);
         let cut = "cut = [{ after = 3, share = 0.5 }, { after = 6, share = 0.5 }]";
         let two = simulate(&description(&[&set[..], &[&split(method, cut)]].concat()), 2);
-        let parts = Parts::of(&description(&set)).unwrap();
+        let parts = description(&set).parts().unwrap();
         let back = parts
             .layout()
             .parameters

@@ -16,7 +16,7 @@ use selvedge_coordinator::{Action, Engine, Event, Roster, RoundRecord, engine::I
 use selvedge_data::{Dataset, Split};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Card, ClientName, Description, Memory, Parts, Purpose, ServerState,
+    Card, ClientName, Description, Memory, Purpose, ServerState,
     message::Task,
     sections::{Section, packed_bytes},
     split::{Exchange, FromClient, FromServer},
@@ -84,7 +84,7 @@ impl Round {
         let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
         let split: Split = description.data.load("".as_ref()).unwrap();
         let dealt = description.deal(&split.train).unwrap();
-        let parts = Arc::new(Parts::of(&description).unwrap());
+        let parts = Arc::new(description.parts().unwrap());
         let mut random = description.seed.stream(Purpose::Initialisation);
         let initial = Weights::drawn(parts.layout(), &mut random);
         let roster = Roster::Joined(Default::default());
@@ -609,7 +609,7 @@ fn no_label_leaves_a_client_whose_model_has_the_shape_of_a_u_and_no_back_reaches
         assert_eq!(at_home[..], sent[4 * 4..]);
     }
     // What a client is sent of the model: its front and its head.
-    let parts = Parts::of(&round.description).unwrap();
+    let parts = round.description.parts().unwrap();
     let card = Card {
         seed: 0,
         version: 0,

@@ -10,7 +10,7 @@ use selvedge_coordinator::{Progress, RoundRecord, engine::UnitCounts};
 use selvedge_data::Split;
 use selvedge_models::{Mode, Network, SubModel, Weights};
 use selvedge_protocols::{
-    Card, Description, Parts, Purpose, ServerState, Width,
+    Card, Description, Purpose, ServerState, Width,
     evaluation::{Batch, all_examples},
 };
 use selvedge_simulations::Simulation;
@@ -200,7 +200,7 @@ fn parameters_are_kept_within_the_radius() {
         "sub_models.radius=0.5",
     ]);
     let (state, _) = simulate(&description, 1);
-    let parts = Parts::of(&description).unwrap();
+    let parts = description.parts().unwrap();
     let card = Card {
         seed: 1,
         version: 0,

@@ -12,10 +12,9 @@ use candle_core::Device;
 use selvedge_data::Dataset;
 use selvedge_models::{Mode, ModelDescription, ModelError, Moments, Network, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Vectors,
+    ALGORITHM, Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Vectors,
     evaluation::{Batch, Tested, evaluate},
     sections::Section,
-    server::ALGORITHM,
     update::{BUFFERS, CALIBRATION_BATCH, SealedUpdate, TrainingReport},
 };
 

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
-use std::sync::Arc;
-
 use candle_core::{Device, Tensor};
 use rand::seq::SliceRandom;
 use selvedge_client::{Examples, Trainer};
 use selvedge_data::{Dataset, Inputs, Targets};
 use selvedge_models::{Mode, Network, Optimiser, SubModel, Weights};
 use selvedge_protocols::{
-    Broadcast, ClientName, Description, Memory, Metrics, Parts, Purpose,
+    Broadcast, ClientName, Description, Memory, Metrics, Purpose,
     aggregation::{AGGREGATION, AggregationRule, Contribution, Mean},
     sections::Values,
     update::{SealedUpdate, expected_sections},
@@ -36,7 +34,7 @@ fn dataset(examples: usize) -> Dataset {
 }
 
 fn trained(description: &Description, dataset: &Dataset, kept: &mut Memory) -> SealedUpdate {
-    let parts = Parts::of(&Arc::new(description.clone())).unwrap();
+    let parts = description.parts().unwrap();
     let indices: Vec<u32> = (0..dataset.len() as u32).collect();
     let examples = Examples {
         dataset,
@@ -163,7 +161,7 @@ fn a_masked_loss_leaves_the_outputs_of_absent_classes_as_they_were() {
         let description = description(&["sub_models.plan.kind=full", &masked]);
         let dataset = dataset(30);
         let only_first: Vec<u32> = (0..30).step_by(3).collect();
-        let parts = Parts::of(&Arc::new(description.clone())).unwrap();
+        let parts = description.parts().unwrap();
         let examples = Examples {
             dataset: &dataset,
             indices: &only_first,

@@ -11,7 +11,7 @@ use selvedge_coordinator::{
 };
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    ClientName, Description, Parts, Rejection, Trained,
+    ClientName, Description, Rejection, Trained,
     evaluation::Tested,
     message::{Evaluation, Task},
     sections::{Section, packed_bytes},
@@ -75,7 +75,7 @@ impl Run {
 
     fn with_window(set: &[&str], window: usize) -> Self {
         let description = description(set);
-        let parts = Arc::new(Parts::of(&description).unwrap());
+        let parts = Arc::new(description.parts().unwrap());
         let initial = Weights {
             parameters: vec![1.0; parts.layout().parameter_count()],
             buffers: vec![0.0; parts.layout().buffer_count()],
@@ -896,7 +896,7 @@ fn what_belongs_to_training_is_no_calibration() {
         }
         .into(),
         metrics: Default::default(),
-        part: Parts::of(&description(&CALIBRATED)).unwrap().whole().clone(),
+        part: description(&CALIBRATED).parts().unwrap().whole().clone(),
     };
     run.event(Event::Received {
         client: client(0),

@@ -71,6 +71,12 @@ impl Entry {
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.size()
     }
+
+    /// Whether it belongs to the layer at a place: `4`, or `4.0` inside a residual layer.
+    pub fn is_of_layer(&self, place: &str) -> bool {
+        let rest = self.name.strip_prefix(place);
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    }
 }
 
 impl Layout {

@@ -1,8 +1,9 @@
 //! Who holds which examples: the one rule for simulations and for clients on the network.
 
 use selvedge_data::{DataError, Dataset, Partition, PartitionDescription};
+use selvedge_words::{ClientName, Purpose};
 
-use crate::{ClientName, Description, Purpose};
+use crate::Description;
 
 /// Examples dealt to clients.
 #[derive(Clone, Debug)]

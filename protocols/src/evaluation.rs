@@ -2,9 +2,10 @@
 
 use candle_core::{Device, Tensor};
 use selvedge_data::{Dataset, Targets};
+use selvedge_learning::local::LocalError;
 use selvedge_models::{self as models, Loss, Mode, ModelError, Network};
 
-use crate::{local::LocalError, message::Evaluation};
+use crate::message::Evaluation;
 
 /// Examples in one forward pass: few enough for what lies between two layers to stay in a cache.
 const BATCH: usize = 20;

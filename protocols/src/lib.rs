@@ -1,48 +1,42 @@
-//! How a federation learns: the run's description, the messages, the wire, the algorithms, and what happens to an
-//! update on its way.
+//! How a federation learns, as one: the run's [description](Description) and the [messages](message), on top of what
+//! they are about, which is each a crate of its own and found here too.
+//!
+//! ```
+//! use selvedge_protocols::Description;
+//!
+//! let description = Description::parse(
+//!     r#"
+//!     rounds = 10
+//!     clients = 4
+//!     data = { source = "fashion-mnist-small" }
+//!     model = { preset = "mlp" }
+//!     training = { optimiser = { kind = "sgd", learning_rate = 0.1 } }
+//!     algorithm = { kind = "fedprox", mu = 0.1 }
+//!     server = [{ kind = "yogi" }]
+//!     "#,
+//!     "run.toml",
+//!     &["rounds=20".parse()?],
+//! )?;
+//! assert_eq!((description.rounds, description.algorithm.kind()), (20, "fedprox"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-pub mod aggregation;
-pub mod algorithm;
-pub mod algorithms;
-pub mod choice;
-pub mod context;
 pub mod description;
 pub mod evaluation;
-pub mod filters;
-pub mod local;
-pub mod memory;
 pub mod message;
-pub mod parts;
-pub mod plan;
-pub mod plans;
-pub mod sections;
-pub mod server;
-pub mod split;
-pub mod staleness;
-pub mod update;
-pub mod vectors;
-pub mod wire;
 
-mod broadcast;
-mod client_name;
 mod dealing;
-mod rejection;
 mod resources;
-mod seed;
 
-pub use algorithm::Algorithm;
-pub use broadcast::Broadcast;
-pub use choice::{Choice, Registry};
-pub use client_name::{ClientName, InvalidName};
-pub use context::{Context, Metrics, Occasion};
 pub use dealing::Dealt;
 pub use description::Description;
-pub use local::{LocalError, LocalSteps, Trained, Update};
-pub use memory::Memory;
-pub use parts::{Part, Parts, Ranking};
-pub use plan::{Card, Width};
-pub use rejection::Rejection;
 pub use resources::{CannotTrain, Requirements, Resources};
-pub use seed::{Purpose, Seed};
-pub use server::ServerState;
-pub use vectors::{Shape, Vectors};
+pub use selvedge_learning::{
+    ALGORITHM, Algorithm, Broadcast, Context, LocalError, LocalSteps, Memory, Metrics, Occasion, ServerState, Shape,
+    Trained, Update, Vectors, aggregation, algorithm, algorithms, context, filters, local, memory, sections, server,
+    staleness, update, vectors,
+};
+pub use selvedge_parts::{Card, Part, Parts, Ranking, Width, parts, plan, plans};
+pub use selvedge_splitting as split;
+pub use selvedge_wire as wire;
+pub use selvedge_words::{Choice, ClientName, InvalidName, Purpose, Registry, Rejection, Seed, choice};

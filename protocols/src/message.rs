@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    Card, Rejection, Resources,
+use selvedge_learning::{
     sections::SectionHeader,
     update::{MOST_EXAMPLES, TrainingReport},
-    wire::BlobReference,
 };
+use selvedge_parts::Card;
+use selvedge_wire::BlobReference;
+use selvedge_words::Rejection;
+use serde::{Deserialize, Serialize};
+
+use crate::Resources;
 
 /// From how many rounds a coordinator may begin anew.
 pub const MOST_RESUMABLE: usize = 4;

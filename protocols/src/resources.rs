@@ -1,9 +1,11 @@
 //! What a device has, and how much of a model it can train with it.
 
+use selvedge_learning::update::CALIBRATION_BATCH;
 use selvedge_models::{ModelError, OptimiserDescription, STEP};
+use selvedge_parts::{Parts, plan::Width};
 use serde::{Deserialize, Serialize};
 
-use crate::{Description, Parts, plan::Width, update::CALIBRATION_BATCH};
+use crate::Description;
 
 /// What a client says about its device as it joins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

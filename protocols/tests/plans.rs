@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    CannotTrain, Card, Choice, ClientName, Description, Parts, Ranking, Requirements, Resources, Width,
+    CannotTrain, Card, Choice, ClientName, Description, Ranking, Requirements, Resources, Width,
     plan::{Dealer, Plan, Seat},
     plans::{Dealing, Full, Magnitude, Ordered, Pairing, Partitioned, Random, Rolling, Static},
 };
@@ -274,7 +274,7 @@ fn description(plan: &str) -> Arc<Description> {
 #[test]
 fn magnitude_keeps_the_units_whose_parameters_are_largest() {
     let description = description("{ kind = 'magnitude' }");
-    let parts = Parts::of(&description).unwrap();
+    let parts = description.parts().unwrap();
     // Rows of three inputs for each of the four units, then two rows of four: units 1 and 3 are the large ones, the one
     // by what goes in, the other by what comes out.
     let mut parameters = vec![0.1; 12];
@@ -349,7 +349,7 @@ fn a_device_gets_the_largest_width_that_it_can_train_within_a_round() {
     .map(|text| text.parse().unwrap())
     .collect();
     let description = Arc::new(Description::parse(&description.to_toml(), "test", &set).unwrap());
-    let requirements = Requirements::of(&Parts::of(&description).unwrap(), &description).unwrap();
+    let requirements = Requirements::of(&description.parts().unwrap(), &description).unwrap();
     let width = |speed| {
         let examples = Some(1000);
         requirements.largest_width(&Resources {
@@ -383,7 +383,7 @@ proptest! {
     ) {
         for plan in ["{ kind = 'static' }", "{ kind = 'ordered' }", "{ kind = 'rolling' }", "{ kind = 'random' }",
             "{ kind = 'magnitude' }", "{ kind = 'partitioned', blocks = 2 }"] {
-            let parts = Parts::of(&description(plan)).unwrap();
+            let parts = description(plan).parts().unwrap();
             let card = Card { seed, version, width: Width(width), blocks: blocks.clone(), cut: None };
             if let Ok(part) = parts.part(&card) {
                 prop_assert!(part.coordinates.parameters.count() <= 20);

@@ -18,7 +18,7 @@ use selvedge_coordinator::{Clients, Engine, Observer, Outcome, Roster, TakenUp, 
 use selvedge_data::{Dataset, Partition};
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    ClientName, Description, LocalError, Parts, Purpose, ServerState,
+    ClientName, Description, LocalError, Purpose, ServerState,
     description::DescriptionError,
     evaluation::{TEST_CHUNK, all_examples},
     sections::packed_bytes,
@@ -147,7 +147,7 @@ impl Simulation<'_> {
         let jobs = description.cohort_size().max(trials);
         let workers = self.workers.clamp(1, jobs.max(1));
         let abandon = Arc::new(AtomicBool::new(false));
-        let parts = Parts::of(description).map_err(LocalError::from)?;
+        let parts = description.parts().map_err(LocalError::from)?;
         let initial = match &self.initial {
             Some(initial) => initial.clone(),
             None => Weights::drawn(parts.layout(), &mut description.seed.stream(Purpose::Initialisation)),

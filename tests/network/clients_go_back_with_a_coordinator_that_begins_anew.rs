@@ -6,7 +6,7 @@ use bytes::Bytes;
 use selvedge_client::Moment;
 use selvedge_models::Weights;
 use selvedge_protocols::{
-    Broadcast, Card, Parts, Shape, Vectors, Width,
+    Broadcast, Card, Shape, Vectors, Width,
     message::{Task, ToClient, ToCoordinator},
     wire::{BlobStore, Control, Link, Listener, Partial, pull, serve_streams},
 };
@@ -83,7 +83,7 @@ impl Coordinator {
 
 /// What SCAFFOLD broadcasts: all parameters have this value.
 fn broadcast(federation: &Federation, value: f32) -> Broadcast {
-    let parts = Parts::of(&federation.description).unwrap();
+    let parts = federation.description.parts().unwrap();
     let mut weights = Weights::zeros(parts.layout());
     weights.parameters.fill(value);
     let count = weights.parameters.len();

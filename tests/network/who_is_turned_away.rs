@@ -3,7 +3,7 @@ use std::future::pending;
 use selvedge_client::{AgentError, Ending, Moment};
 use selvedge_coordinator::Progress;
 use selvedge_protocols::{
-    CannotTrain, Parts, Requirements, Resources, Width,
+    CannotTrain, Requirements, Resources, Width,
     message::{ToClient, ToCoordinator},
     wire::{Limits, WireError, connect},
 };
@@ -141,7 +141,7 @@ async fn who_has_too_little_memory_for_the_smallest_sub_model_is_told_so_and_the
         "sub_models.capacities=[{ width = 1.0 }, { width = 0.5 }]",
         "network.start_with=2",
     ]);
-    let parts = Parts::of(&federation.description).unwrap();
+    let parts = federation.description.parts().unwrap();
     let requirements = Requirements::of(&parts, &federation.description).unwrap();
     let width = |memory| {
         let resources = Resources {

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use selvedge_models::SubModel;
+use selvedge_models::{Pieces, SubModel};
 use selvedge_protocols::{
-    ClientName, Description, Parts,
+    ClientName, Description,
     message::{Task, ToCoordinator},
-    split::Pieces,
     wire::{BlobStore, Held, Limits, Link, pull},
 };
 use tokio::task::{AbortHandle, JoinSet};
@@ -55,7 +54,7 @@ impl Work {
     ) -> Result<Self, AgentError> {
         let description = Description::parse_with(&agent.registry, description, "the coordinator's description", &[])?;
         let description = Arc::new(description);
-        let parts = Parts::of(&description)?;
+        let parts = description.parts()?;
         let holding = agent.supply.holding(&description, client)?;
         // Where fronts are kept, all clients have all units.
         let cut = description.cuts().of(client).filter(|_| description.keeps_fronts());

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use candle_core::Device;
 use rand_chacha::ChaCha8Rng;
-use selvedge_models::{Layout, Mode, ModelError, Network, Optimiser, SubModel, Weights};
+use selvedge_models::{Layout, Mode, ModelError, Network, Optimiser, Pieces, SubModel, Weights};
 use selvedge_protocols::{
     Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Purpose, Shape, Trained, Update,
     description::Split,
     evaluation::Batch,
-    split::{Exchange, FromClient, FromServer, Pieces, targets},
+    split::{Exchange, FromClient, FromServer, targets},
     update::{BUFFERS, PARAMETERS, SealedUpdate, TrainingReport},
 };
 

@@ -157,7 +157,6 @@ mod tests {
     use std::sync::Arc;
 
     use selvedge_models::Weights;
-    use selvedge_protocols::Parts;
 
     use super::*;
     use crate::{Engine, Event, Roster};
@@ -191,7 +190,7 @@ mod tests {
     #[test]
     fn phases_of_any_kind_follow_one_another_as_they_say() -> Result<(), Box<dyn std::error::Error>> {
         let description = Arc::new(Description::parse(DESCRIPTION, "test", &[])?);
-        let parts = Arc::new(Parts::of(&description)?);
+        let parts = Arc::new(description.parts()?);
         let weights = Weights::zeros(parts.layout());
         let roster = Roster::Joined(Default::default());
         let phase = Waiting(1, |events, moment| {

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use selvedge_models::Weights;
+use selvedge_models::{Cut, Weights};
 use selvedge_protocols::{
     Broadcast, Card, ClientName, Description, Parts, Rejection, ServerState, Width,
     description::Shares,
     plan::{Dealer, Seat},
-    split::{Cut, leader::Leaders},
+    split::leader::Leaders,
 };
 
 use super::{Fronts, GlobalModel, Roster, units::UnitCounts};

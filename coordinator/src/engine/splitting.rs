@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use selvedge_models::{ModelError, SubModel, Weights};
+use selvedge_models::{ModelError, Pieces, SubModel, Weights};
 use selvedge_protocols::{
     Card, ClientName, Description, Part, Rejection,
     description::Split,
-    split::{FromClient, Pieces, leader::Leaders},
+    split::{FromClient, leader::Leaders},
 };
 
 use super::{

@@ -25,11 +25,8 @@ use std::{
 };
 
 use selvedge_data::Holdings;
-use selvedge_models::{Layout, ModelError, SubModel};
-use selvedge_protocols::{
-    Description, ServerState,
-    split::{Cut, Pieces},
-};
+use selvedge_models::{Cut, Layout, ModelError, Pieces, SubModel};
+use selvedge_protocols::{Description, ServerState};
 use selvedge_storage::{RealFiles, replace};
 
 use self::report::{LabelHistogram, Report};

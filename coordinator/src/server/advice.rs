@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use selvedge_models::{CutSummary, ModelError, training_speed};
+use selvedge_models::{Cut, CutSummary, ModelError, training_speed};
 use selvedge_protocols::{
     ClientName, Description,
     description::Shares,
-    split::{Cut, Devices, StepTime},
+    split::{Devices, StepTime},
 };
 
 /// How long the coordinator measures its own speed.

@@ -20,7 +20,7 @@ use std::{sync::Arc, time::SystemTime};
 use selvedge_data::Dataset;
 use selvedge_models::{ModelError, Weights};
 use selvedge_protocols::{
-    Description, LocalError, Parts, Purpose, Requirements, ServerState,
+    Description, LocalError, Purpose, Requirements, ServerState,
     description::DescriptionError,
     message::ToClient,
     wire::{Limits, Listener, WireError, codec},
@@ -130,7 +130,7 @@ impl Server {
             beginning: since.as_nanos() as u64,
         };
         codec::encode(&welcome)?;
-        let parts = Arc::new(Parts::of(&description)?);
+        let parts = Arc::new(description.parts()?);
         let reported = description.capacities_are_reported();
         let requirements = reported.then(|| Requirements::of(&parts, &description)).transpose()?;
         let drawn = || Weights::drawn(parts.layout(), &mut description.seed.stream(Purpose::Initialisation));

@@ -1,10 +1,11 @@
 //! `[aggregation]`: how updates become one.
 
+use selvedge_learning::aggregation::AggregationRule;
+use selvedge_words::Choice;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use toml::{Table, Value};
 
 use super::Description;
-use crate::{Choice, aggregation::AggregationRule};
 
 /// `[aggregation]`: how updates become one. The rule's settings stand beside `kind` and `weighting`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

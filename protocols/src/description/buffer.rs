@@ -1,9 +1,9 @@
 //! `[buffer]`: clients are asked one by one, and the model moves every few updates.
 
+use selvedge_learning::staleness::Staleness;
 use serde::{Deserialize, Serialize};
 
 use super::{Description, Problem};
-use crate::staleness::Staleness;
 
 /// `[buffer]`: clients are asked one by one, `cohort.size` at a time, and the model moves every few updates. Nguyen et al.,
 /// *Federated Learning with Buffered Asynchronous Aggregation*, AISTATS 2022.

@@ -2,9 +2,10 @@
 
 use selvedge_data::{Dataset, Split, Targets};
 use selvedge_models::Loss;
+use selvedge_wire::codec::BYTES_MAX;
+use selvedge_words::Seed;
 
 use super::{Description, DescriptionError};
-use crate::{Seed, wire::codec::BYTES_MAX};
 
 /// The shortest time limit, in seconds.
 pub(super) const SHORTEST: f64 = 0.001;

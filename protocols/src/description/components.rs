@@ -1,9 +1,9 @@
 //! Whether the algorithm, the rule of aggregation, the server steps and the filters are in order and go together.
 
+use selvedge_learning::{Shape, aggregation::Mean};
 use selvedge_models::Entry;
 
 use super::{Description, Problem, Weighting};
-use crate::{Shape, aggregation::Mean, parts::is_in};
 
 impl Description {
     /// All that is wrong with them; empty when nothing is.
@@ -79,7 +79,7 @@ impl Description {
             let key = key.into();
             problems.push(Problem { key, message });
         };
-        let has = |layer: &String| layout.parameters.iter().any(|tensor| is_in(layer, tensor));
+        let has = |layer: &String| layout.parameters.iter().any(|tensor| tensor.is_of_layer(layer));
         if let Some(layer) = layers.iter().find(|layer| !has(layer)) {
             let message = format!("the model has no layer {layer:?} with parameters: see `selvedge model show`");
             refuse("algorithm.personal", message);
@@ -94,7 +94,7 @@ impl Description {
                 format!("this algorithm sends `{name}` beside the model, which has a value for what stays too");
             refuse("algorithm.kind", message);
         }
-        let stays = |tensor: &Entry| layers.iter().any(|layer| is_in(layer, tensor));
+        let stays = |tensor: &Entry| layers.iter().any(|layer| tensor.is_of_layer(layer));
         if layout.parameters.iter().all(stays) {
             refuse("algorithm.personal", "nothing is left to be learned together".into());
         }

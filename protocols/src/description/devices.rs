@@ -3,13 +3,13 @@
 use std::{fmt, time::Duration};
 
 use rand::Rng;
+use selvedge_words::{ClientName, Purpose, Seed};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Description, Problem, Shares,
     check::{LONGEST, SHORTEST},
 };
-use crate::{ClientName, Purpose, Seed};
 
 /// `[devices]`: what the devices of a simulation's clients are like, from which its clock goes. What is not given takes no
 /// time.

@@ -22,11 +22,14 @@ pub use shares::Shares;
 pub use split::{CutShare, Cuts, Labels, Split};
 pub use sub_models::{Averaging, BatchNormStatistics, Capacity, SubModels};
 
-use selvedge_data::{PartitionDescription, Source};
-use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription, Weights};
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-use crate::{Choice, ClientName, Occasion, Seed, algorithm::Algorithm, filters::Filter, server::ServerStep};
+use selvedge_data::{PartitionDescription, Source};
+use selvedge_learning::{Occasion, algorithm::Algorithm, filters::Filter, server::ServerStep};
+use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription, Weights};
+use selvedge_wire::Limits;
+use selvedge_words::{Choice, ClientName, Seed};
+use serde::{Deserialize, Serialize};
 
 /// A commented description, as `selvedge init` writes it: it is also the built-in example.
 pub const EXAMPLE: &str = include_str!("example.toml");
@@ -185,6 +188,15 @@ pub struct Network {
     pub connect_seconds: f64,
     /// Seconds of silence after which the other side counts as gone, 1 to ten years. Default 30.
     pub idle_seconds: f64,
+}
+
+impl From<&Network> for Limits {
+    fn from(network: &Network) -> Self {
+        Self {
+            connect: Duration::from_secs_f64(network.connect_seconds),
+            idle: Duration::from_secs_f64(network.idle_seconds),
+        }
+    }
 }
 
 impl Default for Network {

@@ -7,13 +7,13 @@ use std::{
     str::FromStr,
 };
 
-use toml::{Table, Value};
-
-use super::{Description, Problem};
-use crate::{
+use selvedge_words::{
     Registry,
     choice::{INSIDE, misplaced_kind},
 };
+use toml::{Table, Value};
+
+use super::{Description, Problem};
 
 /// What is wrong with a description.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,9 @@
 //! What shares of the clients have: dealt by number, or drawn by name.
 
 use rand::{Rng, seq::SliceRandom};
+use selvedge_words::{ClientName, Purpose, Seed};
 
-use crate::{ClientName, Description, Purpose, Seed};
+use crate::Description;
 
 /// Something that each client of a federation has, the same for all or dealt by shares.
 #[derive(Clone, Debug)]

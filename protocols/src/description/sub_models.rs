@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use selvedge_models::{Layout, Loss};
-use serde::{Deserialize, Serialize};
-
-use super::{Problem, Shares};
-use crate::{
-    Choice, Description, Purpose,
+use selvedge_models::{Layout, Loss, ModelError};
+use selvedge_parts::{
+    Card, Division, Parts,
     plan::{Plan, Width},
     plans::Full,
 };
+use selvedge_words::{Choice, Purpose};
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, Shares};
+use crate::Description;
 
 /// `[sub_models]`: clients train parts of the model, as large as each can hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,6 +87,23 @@ impl Description {
             Some(sub_models) => &*sub_models.plan,
             None => &WHOLE,
         }
+    }
+
+    /// The parts of the model: what the cards of its plan stand for.
+    ///
+    /// # Errors
+    /// When the model is not in order.
+    pub fn parts(&self) -> Result<Parts, ModelError> {
+        let sub_models = self.sub_models.as_ref();
+        let division = Division {
+            plan: sub_models.map_or_else(|| Choice::of(Full {}), |sub_models| sub_models.plan.clone()),
+            widths: self.widths(),
+            scaler: sub_models.is_some_and(|sub_models| sub_models.scaler),
+            statistics_travel: !self.is_calibrated(),
+            personal_layers: self.algorithm.personal_layers().to_vec(),
+            seed: self.seed,
+        };
+        Parts::of(self.model.clone(), division)
     }
 
     /// The widths at which clients train, largest first.
@@ -299,13 +318,13 @@ impl SubModels {
     }
 
     /// Cards of this width among which are all numbers of units that a sub-model can have.
-    fn kinds(&self, width: Width) -> Vec<crate::Card> {
+    fn kinds(&self, width: Width) -> Vec<Card> {
         let specimen = self.plan.specimen(0, 1, width);
         let Some(blocks) = self.plan.blocks() else {
             return vec![specimen];
         };
         // Where each block alone is in order, several are: a norm's groups divide their sum too.
-        let card = |block| crate::Card {
+        let card = |block| Card {
             blocks: vec![block],
             ..specimen.clone()
         };

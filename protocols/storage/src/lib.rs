@@ -3,6 +3,20 @@
 //!
 //! Everything goes through [`Files`], so that a test can stop it before any operation and lose what was not synced
 //! ([`MemoryFiles`]). One process at a time writes to a path.
+//!
+//! ```
+//! use std::{path::Path, sync::Arc};
+//! use selvedge_storage::{Generations, Loss, MemoryFiles};
+//!
+//! let files = Arc::new(MemoryFiles::default());
+//! let (mut state, _) = Generations::open(files.clone(), Path::new("run"), "state")?;
+//! state.write(1, b"after round 1")?;
+//! state.write(2, b"after round 2")?;
+//! let (state, recovered) = Generations::open(files, Path::new("run"), "state")?;
+//! assert_eq!(state.whole(), [1, 2]);
+//! assert_eq!(recovered.newest.map(|newest| newest.contents), Some(b"after round 2".to_vec()));
+//! # Ok::<(), selvedge_storage::StorageError>(())
+//! ```
 
 mod files;
 mod generations;

@@ -438,7 +438,7 @@ impl Fronts {
             classes: 3,
         };
         Self {
-            parts: Parts::of(&description).unwrap(),
+            parts: description.parts().unwrap(),
             description,
             card,
             examples: Dataset::new(Inputs::Floats(vec![0.0; 4]), vec![4], targets).unwrap(),

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use candle_core::Tensor;
-use selvedge_models::{ModelError, Weights};
+use selvedge_models::{ModelError, Pieces, Weights};
 use selvedge_protocols::{
     ClientName, Description, Purpose, Rejection,
     description::Split,
-    split::{Arrival, Back, Pieces, leader::Leader, targets},
+    split::{Arrival, Back, leader::Leader, targets},
 };
 
 /// One client's part of a step, as it has come.

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use selvedge_protocols::{ClientName, split::Pieces};
+use selvedge_models::Pieces;
+use selvedge_protocols::ClientName;
 
 use super::backs::StepLoss;
 

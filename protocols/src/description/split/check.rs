@@ -1,16 +1,14 @@
 //! Whether the values of `[split]` are in range and go with the rest of the run.
 
-use selvedge_models::{LayerDescription, ModelDescription};
+use selvedge_learning::aggregation::Mean;
+use selvedge_models::{Cut, LayerDescription, ModelDescription, Pieces};
+use selvedge_parts::Width;
+use selvedge_splitting::{Devices, StepEncoding, batches::BatchSizes};
 
 use super::{Cuts, Labels, Split};
-use crate::{
-    Width,
-    aggregation::Mean,
-    description::{
-        Averaging, Description, Problem,
-        check::{LONGEST, SHORTEST},
-    },
-    split::{Cut, Devices, Pieces, StepEncoding, batches::BatchSizes},
+use crate::description::{
+    Averaging, Description, Problem,
+    check::{LONGEST, SHORTEST},
 };
 
 impl Split {

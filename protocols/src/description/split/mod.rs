@@ -4,14 +4,12 @@ mod check;
 
 use std::collections::BTreeSet;
 
-use selvedge_models::{CutSummary, ModelDescription, ModelError};
+use selvedge_models::{Cut, CutSummary, ModelDescription, ModelError, Pieces};
+use selvedge_splitting::{Alignment, Devices, SplitMethod, StepEncoding, StepTime, batches::BatchSizes};
+use selvedge_words::{Choice, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::{Description, Shares};
-use crate::{
-    Choice, Purpose,
-    split::{Alignment, Cut, Devices, Pieces, SplitMethod, StepEncoding, StepTime, batches::BatchSizes},
-};
 
 /// `[split]`: clients train the front of the model, the coordinator the back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
