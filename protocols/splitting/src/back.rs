@@ -8,7 +8,7 @@ use selvedge_models::{
     Cut, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Pieces, Weights, all_finite,
 };
 
-use super::{Alignment, leader::Leader};
+use crate::leader::Leader;
 
 /// One client's part of a step, as it comes to the server.
 #[derive(Clone, Debug)]
@@ -17,6 +17,13 @@ pub struct Arrival {
     pub front: u32,
     /// The smashed data, an example a row.
     pub smashed: Tensor,
+}
+
+impl Arrival {
+    /// How many examples it is of.
+    pub fn rows(&self) -> usize {
+        self.smashed.dims().first().copied().unwrap_or(0)
+    }
 }
 
 /// The server's part of a cut model, live. Clients' models can be cut at different places: the back begins at the first,
@@ -132,9 +139,14 @@ impl Back {
         segments.map(|segment| (segment.after, segment.network.weights()))
     }
 
-    /// How many examples the client with the fewest has in the batch that is under way.
-    pub fn smallest_batch(&self) -> usize {
-        self.batch.iter().map(rows).min().unwrap_or(0)
+    /// What the last forward was of, a client each.
+    pub fn batch(&self) -> &[Arrival] {
+        &self.batch
+    }
+
+    /// The step of the last forward.
+    pub fn step(&self) -> u32 {
+        self.step
     }
 
     /// Runs the clients' smashed data forward, all in one pass; gives the outputs of each. Dropout draws from `draws`.
@@ -168,6 +180,15 @@ impl Back {
             .collect()
     }
 
+    /// Runs other smashed data forward in the same step, with the same draws: what the next backward is of.
+    ///
+    /// # Errors
+    /// As for [`forward`](Self::forward), and when there was none.
+    pub fn forward_again(&mut self, batch: Vec<Arrival>) -> Result<Vec<Tensor>, ModelError> {
+        let draws = self.draws.clone().ok_or(ModelError::NothingToDifferentiate)?;
+        self.forward(batch, self.step, draws)
+    }
+
     /// Takes back what the last forward has made of running statistics.
     ///
     /// # Errors
@@ -190,9 +211,10 @@ impl Back {
         self.backward_weighted(gradients, &shares)
     }
 
-    /// Of those with a gradient, the shares of the examples.
-    fn shares(&self, gradients: &[Option<Tensor>]) -> Vec<f64> {
-        let present = |(arrival, gradient): (&Arrival, &Option<Tensor>)| gradient.as_ref().map_or(0, |_| rows(arrival));
+    /// ρ: of those with a gradient, the shares of the examples.
+    pub fn shares(&self, gradients: &[Option<Tensor>]) -> Vec<f64> {
+        let present =
+            |(arrival, gradient): (&Arrival, &Option<Tensor>)| gradient.as_ref().map_or(0, |_| arrival.rows());
         let counts: Vec<usize> = self.batch.iter().zip(gradients).map(present).collect();
         let all: usize = counts.iter().sum();
         counts
@@ -201,14 +223,22 @@ impl Back {
             .collect()
     }
 
-    fn backward_weighted(&mut self, gradients: &[Option<Tensor>], weights: &[f64]) -> Result<Vec<Tensor>, ModelError> {
+    /// [`backward`](Self::backward) with weights of one's own in place of the shares.
+    ///
+    /// # Errors
+    /// As for [`backward`](Self::backward).
+    pub fn backward_weighted(
+        &mut self,
+        gradients: &[Option<Tensor>],
+        weights: &[f64],
+    ) -> Result<Vec<Tensor>, ModelError> {
         let outputs = self.segments.last().map_or(&[][..], |last| last.network.output_shape());
         let mut flowing: Vec<Option<Tensor>> = Vec::with_capacity(self.batch.len());
         for ((arrival, gradient), weight) in self.batch.iter().zip(gradients).zip(weights) {
             flowing.push(Some(match gradient {
                 Some(gradient) => scaled(gradient, *weight)?,
                 None => {
-                    let shape = [&[rows(arrival)], outputs].concat();
+                    let shape = [&[arrival.rows()], outputs].concat();
                     Tensor::zeros(shape, candle_core::DType::F32, &Device::Cpu)?
                 }
             }));
@@ -236,110 +266,18 @@ impl Back {
             .collect()
     }
 
-    /// [`backward`](Self::backward), but for the first `aggregated` examples of each client, whose gradients go back as
-    /// their mean, through the mean of their smashed data: all clients get the same cut gradients for them.
+    /// Puts this in the place of the gradient that the last backward has left: as many values as [`gradient`](Self::gradient)
+    /// gives.
     ///
     /// # Errors
-    /// As for [`backward`](Self::backward); and when clients' models are not cut at one place.
-    pub fn backward_aggregated(
-        &mut self,
-        gradients: &[Option<Tensor>],
-        aggregated: usize,
-    ) -> Result<Vec<Tensor>, ModelError> {
-        let shares = self.shares(gradients);
-        let whole = std::mem::take(&mut self.batch);
-        let front = whole.first().map_or(0, |arrival| arrival.front);
-        let (mut batch, mut rest_gradients, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut smashed, mut gradient): (Option<Tensor>, Option<Tensor>) = (None, None);
-        for ((arrival, own), share) in whole.iter().zip(gradients).zip(&shares) {
-            let Some(own) = own else { continue };
-            let add = |sum: Option<Tensor>, values: &Tensor| {
-                let part = scaled(&values.narrow(0, 0, aggregated)?, *share)?;
-                Ok::<_, ModelError>(Some(match sum {
-                    Some(sum) => (sum + part)?,
-                    None => part,
-                }))
-            };
-            smashed = add(smashed, &arrival.smashed)?;
-            gradient = add(gradient, own)?;
-            let rest = rows(arrival) - aggregated;
-            if rest > 0 {
-                batch.push(Arrival {
-                    front,
-                    smashed: arrival.smashed.narrow(0, aggregated, rest)?,
-                });
-                rest_gradients.push(Some(own.narrow(0, aggregated, rest)?));
-                weights.push(*share);
-            }
+    /// When there are not as many.
+    pub fn set_gradient(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        let networks = self.segments.iter().map(|segment| &segment.network);
+        let expected = networks.map(|network| network.layout().parameter_count()).sum();
+        let (what, given) = ("values of the gradient", values.len());
+        if given != expected {
+            return Err(ModelError::Weights { what, expected, given });
         }
-        let smashed = smashed.ok_or(ModelError::EmptyBatch)?;
-        batch.push(Arrival { front, smashed });
-        rest_gradients.push(gradient);
-        weights.push(1.0);
-        let draws = self.draws.clone().ok_or(ModelError::NothingToDifferentiate)?;
-        self.forward(batch, self.step, draws)?;
-        let mut returned = self.backward_weighted(&rest_gradients, &weights)?;
-        let shared = returned.pop().ok_or(ModelError::EmptyBatch)?;
-        let mut rest = returned.into_iter();
-        let of_client = |(arrival, own): (&Arrival, &Option<Tensor>)| match own {
-            None => Ok(arrival.smashed.zeros_like()?),
-            Some(_) if rows(arrival) == aggregated => Ok(shared.clone()),
-            Some(_) => match rest.next() {
-                Some(rest) => Ok(Tensor::cat(&[&shared, &rest], 0)?),
-                None => Err(ModelError::EmptyBatch),
-            },
-        };
-        let returned = whole.iter().zip(gradients).map(of_client).collect();
-        self.batch = whole;
-        returned
-    }
-
-    /// [`backward`](Self::backward), but each client's gradient of the back is taken by itself and turned towards that of
-    /// the leaders before they are summed. Takes a forward and a backward for each client, and memory for a gradient of
-    /// each.
-    ///
-    /// # Errors
-    /// As for [`backward`](Self::backward).
-    pub fn backward_aligned(
-        &mut self,
-        gradients: &[Option<Tensor>],
-        alignment: &Alignment,
-    ) -> Result<Vec<Tensor>, ModelError> {
-        let shares = self.shares(gradients);
-        let draws = self.draws.clone().ok_or(ModelError::NothingToDifferentiate)?;
-        let (batch, step) = (std::mem::take(&mut self.batch), self.step);
-        let (mut returned, mut own, mut own_shares) = (Vec::new(), Vec::new(), Vec::new());
-        for ((arrival, gradient), share) in batch.iter().zip(gradients).zip(&shares) {
-            if gradient.is_none() {
-                returned.push(arrival.smashed.zeros_like()?);
-                continue;
-            }
-            self.forward(vec![arrival.clone()], step, draws.clone())?;
-            returned.extend(self.backward_weighted(std::slice::from_ref(gradient), &[1.0])?);
-            own.push(self.gradient());
-            own_shares.push(*share);
-        }
-        self.batch = batch;
-        if alignment.is_refreshed(step) {
-            let gradients: Vec<&[f32]> = own.iter().map(Vec::as_slice).collect();
-            let leaders = alignment.selector.leaders(&gradients, &own_shares);
-            let led: Vec<_> = leaders.into_iter().map(|at| (gradients[at], own_shares[at])).collect();
-            self.leader.follow(&led, alignment.smoothing);
-        }
-        let mut sum = vec![0.0; own.first().map_or(0, Vec::len)];
-        for (gradient, share) in own.iter_mut().zip(&own_shares) {
-            if let Some(leader) = self.leader.direction() {
-                alignment.align(gradient, leader);
-            }
-            sum.iter_mut()
-                .zip(&*gradient)
-                .for_each(|(sum, value)| *sum += (share * f64::from(*value)) as f32);
-        }
-        self.set_gradient(&sum);
-        Ok(returned)
-    }
-
-    fn set_gradient(&mut self, values: &[f32]) {
         let mut rest = values;
         for Segment { network, .. } in &mut self.segments {
             network.update(|_, gradient| {
@@ -348,6 +286,7 @@ impl Back {
                 gradient.copy_from_slice(own);
             });
         }
+        Ok(())
     }
 
     /// Puts the gradient that the last backward has left aside, for [`update_held`](Self::update_held): meanwhile the back
@@ -359,8 +298,10 @@ impl Back {
     /// [`update`](Self::update) by the gradient that was put aside, if one was.
     pub fn update_held(&mut self) {
         if let Some(gradient) = self.held.take() {
-            self.set_gradient(&gradient);
-            self.update();
+            // It is as long as it was.
+            if self.set_gradient(&gradient).is_ok() {
+                self.update();
+            }
         }
     }
 
@@ -377,8 +318,8 @@ impl Back {
             })
     }
 
-    /// A copy of the gradient.
-    fn gradient(&mut self) -> Vec<f32> {
+    /// A copy of the gradient that the last backward has left, in the order of the layers.
+    pub fn gradient(&mut self) -> Vec<f32> {
         let mut all = Vec::new();
         for segment in &mut self.segments {
             segment.network.update(|_, gradient| all.extend_from_slice(gradient));
@@ -410,14 +351,10 @@ fn split_rows<'a>(
 ) -> Result<(), ModelError> {
     let mut start = 0;
     for (part, arrival) in clients.filter(|(part, _)| part.is_some()) {
-        *part = Some(all.narrow(0, start, rows(arrival))?);
-        start += rows(arrival);
+        *part = Some(all.narrow(0, start, arrival.rows())?);
+        start += arrival.rows();
     }
     Ok(())
-}
-
-fn rows(arrival: &Arrival) -> usize {
-    arrival.smashed.dims().first().copied().unwrap_or(0)
 }
 
 fn scaled(tensor: &Tensor, factor: f64) -> Result<Tensor, ModelError> {

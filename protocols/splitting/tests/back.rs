@@ -8,8 +8,9 @@ use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{Cut, Loss, ModelDescription, OptimiserDescription, Pieces, SubModel, Targets, Weights};
 use selvedge_splitting::{
-    Alignment, Arrival, Back,
+    Alignment, Arrival, Back, SplitMethod,
     alignment::{Placement, Towards},
+    methods::{Gapsl, Parallel},
 };
 
 const MODEL: &str = "input = [6]
@@ -96,6 +97,12 @@ impl Stage {
 
 fn plain(back: &mut Back, gradients: &[Option<Tensor>]) -> Vec<Tensor> {
     back.backward(gradients).unwrap()
+}
+
+/// Parallel split learning with this share of the gradients at the outputs aggregated.
+fn aggregating(last_layer_aggregation: f64) -> impl Fn(&mut Back, &[Option<Tensor>]) -> Vec<Tensor> {
+    let method = Parallel { last_layer_aggregation };
+    move |back, gradients| method.backward(back, gradients).unwrap()
 }
 
 fn near(one: &[f32], other: &[f32]) {
@@ -186,8 +193,7 @@ fn aggregated_at_the_last_layer_clients_that_are_one_get_what_they_get_without()
     let expected = stage.step(&mut plainly, &clients, plain);
     for aggregated in [1, 4, 6] {
         let mut back = stage.back(&[2]);
-        let how =
-            |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aggregated(gradients, aggregated).unwrap();
+        let how = aggregating(f64::from(aggregated) / 6.0);
         let returned = stage.step(&mut back, &clients, how);
         near(&back.weights().parameters, &plainly.weights().parameters);
         returned
@@ -201,7 +207,8 @@ fn aggregated_at_the_last_layer_clients_that_are_one_get_what_they_get_without()
 fn what_is_aggregated_is_the_same_for_all_and_the_rest_each_client_s_own() {
     let mut stage = Stage::new();
     let clients: Vec<_> = [6, 4, 5].into_iter().map(|rows| stage.batch(rows, 2)).collect();
-    let how = |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aggregated(gradients, 2).unwrap();
+    // Two of the four that the client with the fewest has.
+    let how = aggregating(0.5);
     let returned = stage.step(&mut stage.back(&[2]), &clients, how);
     let expected = stage.step(&mut stage.back(&[2]), &clients, plain);
     for (client, (returned, expected)) in returned.iter().zip(&expected).enumerate() {
@@ -211,12 +218,13 @@ fn what_is_aggregated_is_the_same_for_all_and_the_rest_each_client_s_own() {
 }
 
 fn clients_first(stage: &Stage, clients: &[(Arrival, Vec<u32>)]) -> Vec<f32> {
-    let how = |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aggregated(gradients, 2).unwrap();
+    // Two of the four that the client with the fewest has.
+    let how = aggregating(0.5);
     stage.step(&mut stage.back(&[2]), clients, how).swap_remove(0)
 }
 
 #[test]
-fn aligning_the_back_with_lambda_0_moves_it_as_without_and_otherwise_towards_the_leaders() {
+fn aligning_the_back_with_a_lambda_next_to_0_moves_it_as_without_and_otherwise_towards_the_leaders() {
     let mut stage = Stage::new();
     let clients: Vec<_> = [6, 4, 5].into_iter().map(|rows| stage.batch(rows, 2)).collect();
     let aligned = |lambda: f64| {
@@ -227,13 +235,13 @@ fn aligning_the_back_with_lambda_0_moves_it_as_without_and_otherwise_towards_the
             ..Alignment::default()
         };
         let mut back = stage.back(&[2]);
-        let how = |back: &mut Back, gradients: &[Option<Tensor>]| back.backward_aligned(gradients, &alignment).unwrap();
+        let how = |back: &mut Back, gradients: &[Option<Tensor>]| Gapsl(alignment).backward(back, gradients).unwrap();
         let returned = stage.step(&mut back, &clients, how);
         (back, returned)
     };
     let mut plainly = stage.back(&[2]);
     let expected = stage.step(&mut plainly, &clients, plain);
-    let (back, returned) = aligned(0.0);
+    let (back, returned) = aligned(1e-12);
     near(&back.weights().parameters, &plainly.weights().parameters);
     returned
         .iter()
