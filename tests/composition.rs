@@ -102,6 +102,36 @@ fn scaffold_with_bf16_sends_half_of_what_it_sends_without() {
 }
 
 #[test]
+fn a_broadcast_in_16_bits_takes_half_the_bytes_and_steps_smaller_than_they_can_tell_add_up() {
+    let run = |set: &[&str]| simulate(&[&["algorithm.kind=scaffold"], set].concat());
+    let narrow = "broadcast.precision=bf16";
+    let bytes = |set: &[&str]| run(set).1[1].bytes_down;
+    assert_eq!(bytes(&[]), 6 * (320 + 4 * PARAMETERS));
+    assert_eq!(bytes(&[narrow]), 6 * (192 + 2 * PARAMETERS));
+
+    // A round moves no parameter by as much as two neighbouring bf16 differ, but for those next to 0.
+    let slowly = ["rounds=40", "training.optimiser.learning_rate=1e-5"];
+    let moved = |set: &[&str]| {
+        let after = |rounds: &str| run(&[&slowly, set, &[rounds]].concat()).0.weights.parameters.clone();
+        let (first, last) = (after("rounds=1"), after("rounds=40"));
+        first
+            .iter()
+            .zip(last)
+            .map(|(first, last)| last - first)
+            .collect::<Vec<_>>()
+    };
+    let (as_it_is, narrowly) = (moved(&[]), moved(&[narrow]));
+    let norm = |values: &[f32]| values.iter().map(|value| value * value).sum::<f32>().sqrt();
+    let apart: Vec<f32> = as_it_is.iter().zip(&narrowly).map(|(one, other)| one - other).collect();
+    assert!(
+        norm(&apart) < 0.1 * norm(&as_it_is),
+        "{} of {}",
+        norm(&apart),
+        norm(&as_it_is)
+    );
+}
+
+#[test]
 fn personal_layers_cost_no_bytes_and_clients_are_better_off_with_their_own() {
     let skewed = [
         "partition={ kind = 'shards', per_client = 1 }",

@@ -32,9 +32,9 @@ pub use dealing::Dealt;
 pub use description::Description;
 pub use resources::{CannotTrain, Requirements, Resources};
 pub use selvedge_learning::{
-    ALGORITHM, Algorithm, Broadcast, Context, LocalError, LocalSteps, Memory, Metrics, Occasion, ServerState, Shape,
-    Trained, Update, Vectors, aggregation, algorithm, algorithms, context, filters, local, memory, sections, server,
-    staleness, update, vectors,
+    ALGORITHM, Algorithm, Broadcast, Context, LocalError, LocalSteps, Memory, Metrics, Occasion, Precision,
+    ServerState, Shape, Trained, Update, Vectors, aggregation, algorithm, algorithms, context, filters, local, memory,
+    sections, server, staleness, update, vectors,
 };
 pub use selvedge_parts::{Card, Part, Parts, Ranking, Width, parts, plan, plans};
 pub use selvedge_splitting as split;

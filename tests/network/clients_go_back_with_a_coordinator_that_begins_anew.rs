@@ -1,7 +1,5 @@
 //! The coordinator is the test's, so that it goes back when the test says so; the client is real.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use selvedge_client::Moment;
 use selvedge_models::Weights;
@@ -92,10 +90,8 @@ fn broadcast(federation: &Federation, value: f32) -> Broadcast {
         assert_eq!(shape, Shape::Parameters);
         vectors.insert(name, shape, vec![0.0; count]);
     }
-    Broadcast {
-        weights: Arc::new(weights),
-        vectors,
-    }
+    let bare = Broadcast::bare(weights);
+    Broadcast { vectors, ..bare }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,7 +67,7 @@ async fn with_evaluation_by_clients_on_what_they_hold_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_rules_steps_and_filters_that_keep_and_measure() {
-    let combinations: [&[&str]; 4] = [
+    let combinations: [&[&str]; 6] = [
         &[
             "algorithm.kind=scaffold",
             "aggregation={ kind = \"krum\", byzantine = 1, chosen = 3 }",
@@ -89,6 +89,21 @@ async fn with_rules_steps_and_filters_that_keep_and_measure() {
             "algorithm.kind=ditto",
             "evaluation.by_clients=true",
             "evaluation.holdout=0.3",
+        ],
+        &[
+            "broadcast.precision=bf16",
+            "algorithm.kind=scaffold",
+            "server=[{ kind = \"adam\" }]",
+            "filters=[{ kind = \"top-k\", share = 0.5 }]",
+            "evaluation.by_clients=true",
+            "evaluation.holdout=0.3",
+        ],
+        &[
+            "broadcast.precision=bf16",
+            WIDE,
+            "sub_models.plan.kind=rolling",
+            "sub_models.capacities=[{ width = 1.0, share = 0.5 }, { width = 0.5, share = 0.5 }]",
+            "filters=[{ kind = \"clip\", norm = 0.5 }, { kind = \"bf16\" }]",
         ],
     ];
     for combination in combinations {

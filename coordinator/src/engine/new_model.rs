@@ -51,13 +51,15 @@ impl Run {
         }
     }
 
-    fn move_by(&mut self, aggregate: Aggregate, closed: &mut Closed) {
+    fn move_by(&mut self, mut aggregate: Aggregate, closed: &mut Closed) {
         let description = &self.description;
         let mut occasion = description.occasion(self.round, None, self.parts.layout());
         occasion.cohort = closed.record.selected;
         let mut metrics = Metrics::default();
         let (algorithm, steps) = (&*description.algorithm, &description.server);
         let coverage = &closed.coverage;
+        let precision = description.broadcast.precision;
+        precision.carry_over(&mut aggregate.weights, &self.state.weights);
         let moved = self
             .state
             .moved(algorithm, steps, aggregate, coverage, &occasion, &mut metrics);

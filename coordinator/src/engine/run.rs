@@ -150,7 +150,8 @@ impl Run {
 
     /// The model as it is broadcast to those who train it.
     pub(super) fn model(&self) -> GlobalModel {
-        self.of(self.state.broadcast(&*self.description.algorithm))
+        let broadcast = self.state.broadcast(&*self.description.algorithm);
+        self.of(broadcast.rounded(self.description.broadcast.precision))
     }
 
     /// The model as it is now, to be evaluated.

@@ -27,7 +27,7 @@ mod broadcast;
 mod state;
 
 pub use algorithm::Algorithm;
-pub use broadcast::Broadcast;
+pub use broadcast::{Broadcast, Precision};
 pub use context::{Context, Metrics, Occasion};
 pub use local::{LocalError, LocalSteps, Trained, Update};
 pub use memory::Memory;

@@ -162,14 +162,17 @@ pub fn pack(sections: &[Section]) -> Vec<u8> {
     bytes
 }
 
-/// Sections of 32-bit numbers as one blob.
-pub fn pack_f32<'a>(sections: impl Iterator<Item = &'a [f32]>) -> Vec<u8> {
+/// Sections of 32-bit numbers as one blob, each written as [`F32`](Encoding::F32) or [`Bf16`](Encoding::Bf16).
+pub fn pack_numbers<'a>(sections: impl Iterator<Item = (Encoding, &'a [f32])>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for values in sections {
+    for (encoding, values) in sections {
         let start = bytes.len().next_multiple_of(ALIGNMENT);
-        bytes.reserve_exact(start - bytes.len() + size_of_val(values));
+        bytes.reserve_exact(start - bytes.len() + values.len() * encoding.bytes());
         bytes.resize(start, 0);
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        match encoding {
+            Encoding::Bf16 => bytes.extend(values.iter().flat_map(|value| bf16::from_f32(*value).to_le_bytes())),
+            _ => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        }
     }
     bytes
 }

@@ -6,7 +6,7 @@ use selvedge_models::Weights;
 use selvedge_words::Choice;
 
 use crate::{
-    Algorithm, Broadcast, Memory, Metrics, Occasion,
+    Algorithm, Broadcast, Memory, Metrics, Occasion, Precision,
     aggregation::{Aggregate, Coverage},
     server::ServerStep,
     vectors::{Named, Vector},
@@ -49,6 +49,7 @@ impl ServerState {
         Broadcast {
             weights: self.weights.clone(),
             vectors: algorithm.broadcast_vectors().iter().filter_map(vector).collect(),
+            precision: Precision::F32,
         }
     }
 

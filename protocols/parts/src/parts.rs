@@ -229,6 +229,7 @@ impl Part {
         Arc::new(Broadcast {
             weights: Arc::new(self.coordinates.extract(&broadcast.weights)),
             vectors: broadcast.vectors.slice(&self.coordinates),
+            precision: broadcast.precision,
         })
     }
 }
@@ -294,6 +295,7 @@ impl Personal {
         Broadcast {
             weights: Arc::new(whole),
             vectors: broadcast.vectors.clone(),
+            precision: broadcast.precision,
         }
     }
 

@@ -25,7 +25,7 @@ pub use sub_models::{Averaging, BatchNormStatistics, Capacity, SubModels};
 use std::time::Duration;
 
 use selvedge_data::{PartitionDescription, Source};
-use selvedge_learning::{Occasion, algorithm::Algorithm, filters::Filter, server::ServerStep};
+use selvedge_learning::{Occasion, Precision, algorithm::Algorithm, filters::Filter, server::ServerStep};
 use selvedge_models::{Layout, Loss, ModelDescription, OptimiserDescription, Weights};
 use selvedge_wire::Limits;
 use selvedge_words::{Choice, ClientName, Seed};
@@ -69,6 +69,9 @@ pub struct Description {
     /// Clients are asked one by one, and the model moves every few updates. Default: rounds are synchronous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Buffer>,
+    /// How the model travels to clients. Default: as it is.
+    #[serde(default, skip_serializing_if = "BroadcastSettings::is_default")]
+    pub broadcast: BroadcastSettings,
     /// The algorithm. Default FedAvg.
     #[serde(default)]
     pub algorithm: Choice<dyn Algorithm>,
@@ -145,6 +148,21 @@ impl Default for Cohort {
             quorum: 0.5,
             deadline_seconds: 600.0,
         }
+    }
+}
+
+/// `[broadcast]`: how the model travels to clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BroadcastSettings {
+    /// In how many bits those who train receive it, and an algorithm's vectors of its shape. Default `f32`. Who evaluates it
+    /// receives it as it is.
+    pub precision: Precision,
+}
+
+impl BroadcastSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -233,6 +251,7 @@ impl Description {
             },
             cohort: Cohort::default(),
             buffer: None,
+            broadcast: BroadcastSettings::default(),
             algorithm: Choice::default(),
             aggregation: Aggregation::default(),
             server: Vec::new(),

@@ -447,10 +447,7 @@ impl Fronts {
 
     fn of(&self, round: u32) -> Box<Front> {
         let part = self.parts.part(&self.card).unwrap();
-        let broadcast = Broadcast {
-            weights: Weights::zeros(self.parts.layout()).into(),
-            vectors: Default::default(),
-        };
+        let broadcast = Broadcast::bare(Weights::zeros(self.parts.layout()));
         let broadcast = part.extract(&Arc::new(broadcast));
         let examples = Examples {
             dataset: &self.examples,
