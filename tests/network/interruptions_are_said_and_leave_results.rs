@@ -34,8 +34,7 @@ fn an_interrupted_coordinator_saves_what_there_is_and_tells_its_clients() {
 #[test]
 fn a_coordinator_that_is_asked_to_end_has_saved_its_model_before_it_parts_from_a_frozen_client() {
     let federation = Federation::new(&["rounds=100000", "clients=2", "network.connect_seconds=60.0"]);
-    let (mut coordinator, address) =
-        Process::coordinator(&federation, &["--out", "results", "--checkpoint-every", "1"]);
+    let (mut coordinator, address) = Process::coordinator(&federation, &["--out", "results"]);
     let clients = [0, 1].map(|number| Process::client(&federation, &address, number));
     coordinator.until("round 2/100000: ");
     clients[0].signal("STOP");
@@ -50,14 +49,28 @@ fn a_coordinator_that_is_asked_to_end_has_saved_its_model_before_it_parts_from_a
     for file in ["model.safetensors", "summary.json", "report.html"] {
         assert!(results.join(file).exists(), "{file}");
     }
-    // Clients were told that the run is over: they are begun anew too.
-    drop(clients);
-    let _clients = [0, 1].map(|number| Process::client(&federation, &address, number));
+}
+
+#[test]
+fn clients_of_a_coordinator_that_was_put_down_wait_until_it_is_taken_up_again() {
+    let federation = Federation::new(&["rounds=100000", "clients=2", "network.connect_seconds=60.0"]);
+    let (mut coordinator, address) =
+        Process::coordinator(&federation, &["--out", "results", "--checkpoint-every", "1"]);
+    let mut clients = [0, 1].map(|number| Process::client(&federation, &address, number));
+    coordinator.until("round 2/100000: ");
+    clients[0].signal("STOP");
+    coordinator.signal("TERM");
+    // It waits for nobody to hang up, frozen or not.
+    let (status, said) = coordinator.end();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(federation.path().join("results/model.safetensors").exists());
+    clients[0].signal("CONT");
     let mut goes_on = Process::start(
         &federation,
         &["coordinator", "--resume", "results", "--listen", &address],
     );
     goes_on.until(": 2 of 2 clients");
+    assert!(clients.iter_mut().all(|client| !client.has_ended()));
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! Drives the engine: what clients say becomes events, what the engine decides becomes messages.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    pin::pin,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, pin::pin, sync::Arc};
 
 use selvedge_data::Dataset;
+use selvedge_models::Weights;
 use selvedge_protocols::{
     CannotTrain, Card, ClientName, Description, LocalError, Rejection, Requirements, Resources, ServerState, Width,
     evaluation::Tested,
@@ -34,6 +31,7 @@ use super::{
     reception::{Offer, Received, Reception, prepare},
     session::{Session, Signal},
     standing::Standing,
+    thinking::Thinking,
 };
 use crate::{
     Action, Clients, Engine, Event, Observer, Outcome, Progress, Snapshot, Trial,
@@ -61,13 +59,12 @@ pub(super) struct Driver {
     requirements: Option<Requirements>,
     /// What steps will take clients, in a run with models that are cut.
     advice: Option<Advice>,
-    engine: Engine,
+    engine: Thinking,
     test: Option<Arc<Dataset>>,
     welcome: ToClient,
     heard: Receiver<Signal>,
     limits: Limits,
     began: Instant,
-    events: VecDeque<Event>,
     sessions: BTreeMap<ClientName, Session>,
     broadcasts: Broadcasts,
     /// What clients have offered in this round on the connections they have now.
@@ -102,13 +99,12 @@ impl Driver {
             description,
             requirements,
             advice,
-            engine,
+            engine: Thinking::new(engine),
             test,
             welcome,
             heard,
             limits,
             began: Instant::now(),
-            events: VecDeque::from([Event::Tick]),
             sessions: BTreeMap::new(),
             broadcasts: Broadcasts::default(),
             offers: BTreeMap::new(),
@@ -131,8 +127,9 @@ impl Driver {
 
     /// Tells whoever watches where the run is before its first round.
     pub(super) fn begun(&mut self, observe: Observer<'_>) {
-        let snapshot = Arc::new(self.engine.snapshot());
-        self.put_down(&snapshot, observe);
+        if let Some(snapshot) = self.engine.at_rest().map(Engine::snapshot) {
+            self.put_down(&Arc::new(snapshot), observe);
+        }
     }
 
     /// Tells whoever watches where the run is.
@@ -150,35 +147,17 @@ impl Driver {
         self.broadcasts.store()
     }
 
-    pub(super) fn into_state(self) -> ServerState {
-        self.engine.state().clone()
-    }
-
-    /// Drives the run to its end.
+    /// Drives the run to its end, and gives its final state.
     pub(super) async fn drive(
         &mut self,
         stop: impl Future<Output = ()>,
         observe: Observer<'_>,
-    ) -> Result<Outcome, ServerError> {
+    ) -> Result<(ServerState, Outcome), ServerError> {
         let mut stop = pin!(stop);
         let mut is_stopped = false;
+        self.engine.hear(Event::Tick);
         loop {
-            while let Some(event) = self.events.pop_front() {
-                for action in self.engine.handle(self.began.elapsed(), event) {
-                    if let Some(outcome) = self.act(action, observe)? {
-                        observe(Progress::Ended {
-                            outcome,
-                            state: self.engine.state(),
-                            units: self.engine.units(),
-                            fronts: self.engine.fronts(),
-                        });
-                        self.part(outcome).await;
-                        return Ok(outcome);
-                    }
-                }
-            }
-            self.standing.show(&self.engine, observe);
-            let deadline = self.engine.next_deadline().map(|deadline| self.began + deadline);
+            let deadline = self.engine.deadline();
             let tick = async {
                 match deadline {
                     Some(deadline) => sleep_until(deadline).await,
@@ -186,11 +165,31 @@ impl Driver {
                 }
             };
             select! {
-                Some(signal) = self.heard.recv() => self.hear(signal, observe),
+                actions = self.engine.next() => {
+                    let mut ended = None;
+                    for action in actions? {
+                        ended = self.act(action, observe)?.or(ended);
+                    }
+                    if let Some(engine) = self.engine.at_rest() {
+                        if let Some(outcome) = ended {
+                            let state = engine.state().clone();
+                            observe(Progress::Ended {
+                                outcome,
+                                state: &state,
+                                units: engine.units(),
+                                fronts: engine.fronts(),
+                            });
+                            self.part(outcome, &state.weights).await;
+                            return Ok((state, outcome));
+                        }
+                        self.standing.show(engine, observe);
+                    }
+                }
+                Some(signal) = self.heard.recv(), if !self.engine.is_full() => self.hear(signal, observe),
                 Some(done) = self.done.join_next() => match done {
                     Ok(done) => self.finished(done),
                     Err(error) if error.is_cancelled() => {}
-                    Err(_) => return Err(ServerError::TestEnded),
+                    Err(_) => return Err(ServerError::ThreadEnded),
                 },
                 () = tick => {
                     // What came in time is not late because it lay unread.
@@ -200,11 +199,11 @@ impl Driver {
                             Err(_) => break,
                         }
                     }
-                    self.events.push_back(Event::Tick);
+                    self.engine.hear(Event::Tick);
                 }
                 () = &mut stop, if !is_stopped => {
                     is_stopped = true;
-                    self.events.push_back(Event::Stop);
+                    self.engine.hear(Event::Stop);
                 }
             }
         }
@@ -248,13 +247,13 @@ impl Driver {
                 if let Some(message) = self.last_accepted(&client) {
                     self.tell(&client, message, observe);
                 }
-                self.events.push_back(Event::Joined { client, width });
+                self.engine.hear(Event::Joined { client, width });
             }
             Signal::Said(client, number, message) if self.is_current(&client, number) => {
                 self.said(client, message);
             }
             Signal::Stepped(client, number, message, payload) if self.is_current(&client, number) => {
-                self.events.push_back(Event::Stepped {
+                self.engine.hear(Event::Stepped {
                     client,
                     message,
                     payload: payload.into(),
@@ -262,7 +261,7 @@ impl Driver {
             }
             Signal::Misstepped(client, number, reason) if self.is_current(&client, number) => {
                 self.notice(format!("{client}: a step cannot be read: {reason}"), observe);
-                self.events.push_back(Event::Misstepped { client, reason });
+                self.engine.hear(Event::Misstepped { client, reason });
             }
             Signal::Left {
                 client,
@@ -314,7 +313,7 @@ impl Driver {
 
     fn left(&mut self, client: ClientName, for_good: bool) {
         self.offers.remove(&client);
-        self.events.push_back(Event::Left { client, for_good });
+        self.engine.hear(Event::Left { client, for_good });
     }
 
     fn said(&mut self, client: ClientName, message: ToCoordinator) {
@@ -368,7 +367,7 @@ impl Driver {
             // The connection's task keeps these to itself.
             ToCoordinator::Join { .. } | ToCoordinator::Leave => return,
         };
-        self.events.push_back(event);
+        self.engine.hear(event);
     }
 
     /// Takes in what was done beside the driver.
@@ -379,7 +378,7 @@ impl Driver {
                 round,
                 task,
                 received: Received::Whole(update),
-            } => self.events.push_back(Event::Received {
+            } => self.engine.hear(Event::Received {
                 client,
                 round,
                 task,
@@ -395,7 +394,7 @@ impl Driver {
                     self.partials.insert(client, partial);
                 }
             }
-            Done::Tested { round, trial, result } => self.events.push_back(Event::Tested {
+            Done::Tested { round, trial, result } => self.engine.hear(Event::Tested {
                 round,
                 trial,
                 evaluation: result.map(Some).map_err(|error| error.to_string()),
@@ -463,12 +462,14 @@ impl Driver {
                     self.partials.clear();
                     self.standing.end();
                 }
-                observe(Progress::Record {
-                    record: &record,
-                    state: self.engine.state(),
-                    units: self.engine.units(),
-                    fronts: self.engine.fronts(),
-                });
+                if let Some(engine) = self.engine.at_rest() {
+                    observe(Progress::Record {
+                        record: &record,
+                        state: engine.state(),
+                        units: engine.units(),
+                        fronts: engine.fronts(),
+                    });
+                }
             }
             Action::Snapshot(snapshot) => self.put_down(&snapshot, observe),
             Action::Finish(outcome) => return Ok(Some(outcome)),
@@ -502,7 +503,7 @@ impl Driver {
         let offer = self.offers.get(&client).filter(|offer| offer.round == round);
         let (Some(session), Some(offer)) = (self.sessions.get_mut(&client), offer) else {
             let reason = Rejection::TransferFailed("nothing is offered any more".into());
-            return self.events.push_back(Event::Received {
+            return self.engine.hear(Event::Received {
                 client,
                 round,
                 task,
@@ -514,7 +515,7 @@ impl Driver {
         let partial = match begun.map_or_else(|| prepare(offer, &inspector), Ok) {
             Ok(partial) => partial,
             Err(reason) => {
-                return self.events.push_back(Event::Received {
+                return self.engine.hear(Event::Received {
                     client,
                     round,
                     task,
@@ -549,7 +550,7 @@ impl Driver {
     ) -> Result<(), ServerError> {
         // Training examples are with the clients.
         let Some(dataset) = self.test.clone().filter(|_| trial != Trial::OnTraining) else {
-            self.events.push_back(Event::Tested {
+            self.engine.hear(Event::Tested {
                 round,
                 trial,
                 evaluation: Ok(None),
@@ -608,14 +609,28 @@ impl Driver {
         }
     }
 
-    /// Tells everybody that the run is over, and waits a little while they hang up; those who want the final model fetch it
-    /// first.
-    async fn part(&mut self, outcome: Outcome) {
-        let reason = match outcome {
+    /// How a run ended, for its clients.
+    pub(super) fn reason(&self, outcome: Outcome) -> &'static str {
+        match outcome {
             Outcome::Completed => "all rounds are done",
+            Outcome::Stopped if self.is_put_down(outcome) => "the run was put down, and can be taken up again",
             Outcome::Stopped => "the coordinator was stopped",
             Outcome::TooFewClients => "there were too few clients",
-        };
+        }
+    }
+
+    /// Whether the run can go on from where it was stopped.
+    fn is_put_down(&self, outcome: Outcome) -> bool {
+        outcome == Outcome::Stopped && !self.resumable.is_empty()
+    }
+
+    /// Tells everybody that the run is over, and waits a little while they hang up; those who want the final model fetch it
+    /// first. Of a run that was put down nobody is told so: its clients wait for it to be taken up again.
+    async fn part(&mut self, outcome: Outcome, weights: &Weights) {
+        if self.is_put_down(outcome) {
+            return;
+        }
+        let reason = self.reason(outcome);
         let began = Instant::now();
         let mut model = None;
         // Those who have not hung up, and whether they fetch the model.
@@ -625,7 +640,7 @@ impl Driver {
             for session in joined.drain(..) {
                 left.insert(session.number, session.keeps_model);
                 if session.keeps_model && model.is_none() {
-                    model = self.final_model();
+                    model = self.final_model(weights);
                 }
                 let held = model.as_ref().filter(|_| session.keeps_model);
                 let _ = session.told.try_send(ToClient::Finished {
@@ -650,12 +665,12 @@ impl Driver {
     }
 
     /// Offers the final model, if the run has one.
-    fn final_model(&self) -> Option<Held> {
+    fn final_model(&self, weights: &Weights) -> Option<Held> {
         if !self.description.has_one_model() {
             return None;
         }
         let layout = self.description.model.layout().ok()?;
-        let file = self.engine.state().weights.to_safetensors(&layout).ok()?;
+        let file = weights.to_safetensors(&layout).ok()?;
         self.broadcasts.store().hold(file.into()).ok()
     }
 }

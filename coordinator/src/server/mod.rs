@@ -2,8 +2,8 @@
 //! decides.
 //!
 //! One task for each connection reads and writes; all that is heard goes through one bounded queue to the driver, which
-//! alone owns the engine. The driver never waits for a client: what it says goes into that client's own bounded queue,
-//! and a client that lets it fill up is dropped.
+//! alone owns the engine and lends it to a thread of its own for as long as it takes something in. The driver never waits
+//! for a client: what it says goes into that client's own bounded queue, and a client that lets it fill up is dropped.
 
 mod advice;
 mod broadcasts;
@@ -14,6 +14,7 @@ mod notices;
 mod reception;
 mod session;
 mod standing;
+mod thinking;
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -72,8 +73,8 @@ pub enum ServerError {
     #[error(transparent)]
     Local(#[from] LocalError),
     /// A thread of the coordinator's own ended.
-    #[error("the evaluation on the test set has ended unexpectedly")]
-    TestEnded,
+    #[error("a thread of the coordinator's own has ended unexpectedly")]
+    ThreadEnded,
 }
 
 impl From<ModelError> for ServerError {
@@ -183,7 +184,10 @@ impl Server {
         let door = tokio::spawn(door.keep());
         let ended = driver.drive(stop, observe).await;
         door.abort();
-        listener.close("the run is over").await;
-        ended.map(|outcome| (driver.into_state(), outcome))
+        let reason = ended
+            .as_ref()
+            .map_or("the coordinator has failed", |(_, outcome)| driver.reason(*outcome));
+        listener.close(reason).await;
+        ended
     }
 }

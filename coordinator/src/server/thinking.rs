@@ -1,0 +1,91 @@
+//! The engine beside the network: while it takes something in (updates are folded, the model moves, backs run), it is on a
+//! thread of its own, and whoever serves the network goes on.
+
+use std::{collections::VecDeque, future::pending, panic::resume_unwind, time::Duration};
+
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::Instant,
+};
+
+use super::{HEARD, ServerError};
+use crate::{Action, Engine, Event};
+
+/// The engine, and what has happened that it has not heard yet, each with its time: what came in time is not late because
+/// the engine was busy.
+pub(super) struct Thinking {
+    began: Instant,
+    events: VecDeque<(Duration, Event)>,
+    at_rest: Option<Engine>,
+    busy: Option<JoinHandle<(Engine, Vec<Action>)>>,
+    round: u32,
+}
+
+impl Thinking {
+    pub(super) fn new(engine: Engine) -> Self {
+        Self {
+            began: Instant::now(),
+            events: VecDeque::new(),
+            round: engine.round(),
+            at_rest: Some(engine),
+            busy: None,
+        }
+    }
+
+    /// Something happened, now.
+    pub(super) fn hear(&mut self, event: Event) {
+        self.events.push_back((self.began.elapsed(), event));
+    }
+
+    /// Whether so much waits that clients should wait too.
+    pub(super) fn is_full(&self) -> bool {
+        self.events.len() >= HEARD
+    }
+
+    /// The engine, unless it is busy.
+    pub(super) fn at_rest(&self) -> Option<&Engine> {
+        self.at_rest.as_ref()
+    }
+
+    /// The last round that was begun, as far as is known.
+    pub(super) fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// When time is over for something, unless the engine is busy or has something to hear before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let engine = self.at_rest().filter(|_| self.events.is_empty())?;
+        Some(self.began + engine.next_deadline()?)
+    }
+
+    /// Lets the engine hear what has happened next, and gives what is to be done; waits as long as there is nothing. When this
+    /// is dropped before its end, the next call goes on with it.
+    ///
+    /// # Errors
+    /// When the runtime is going down.
+    pub(super) async fn next(&mut self) -> Result<Vec<Action>, ServerError> {
+        if self.at_rest.is_some()
+            && let Some((now, event)) = self.events.pop_front()
+            && let Some(mut engine) = self.at_rest.take()
+        {
+            self.busy = Some(spawn_blocking(move || {
+                let actions = engine.handle(now, event);
+                (engine, actions)
+            }));
+        }
+        let Some(busy) = &mut self.busy else {
+            return pending().await;
+        };
+        let heard = busy.await;
+        self.busy = None;
+        match heard {
+            Ok((engine, actions)) => {
+                self.round = engine.round();
+                self.at_rest = Some(engine);
+                Ok(actions)
+            }
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            Err(_) => Err(ServerError::ThreadEnded),
+        }
+    }
+}
