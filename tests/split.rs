@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use selvedge_coordinator::{Progress, RoundRecord, engine::Fronts};
-use selvedge_data::Split;
+use selvedge_data::TrainAndTest;
 use selvedge_models::{Preset, Weights};
 use selvedge_protocols::{Description, Purpose, ServerState};
 use selvedge_simulations::Simulation;
@@ -82,7 +82,7 @@ fn simulate(description: &Arc<Description>, workers: usize) -> Ran {
 }
 
 fn run(description: &Arc<Description>, workers: usize, is_tested: bool) -> Ran {
-    let split: Split = description.data.load("".as_ref()).unwrap();
+    let split: TrainAndTest = description.data.load("".as_ref()).unwrap();
     let dealt = description.deal(&split.train).unwrap();
     let simulation = Simulation {
         description: description.clone(),

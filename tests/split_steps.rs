@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use selvedge_client::{Examples, Front, Said};
 use selvedge_coordinator::{Action, Engine, Event, Roster, RoundRecord, engine::Inspector};
-use selvedge_data::{Dataset, Split};
+use selvedge_data::{Dataset, TrainAndTest};
 use selvedge_models::Weights;
 use selvedge_protocols::{
     Card, ClientName, Description, Memory, Purpose, ServerState,
@@ -82,7 +82,7 @@ impl Round {
     fn open(set: &[&str]) -> Self {
         let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
         let description = Arc::new(Description::parse(DESCRIPTION, "test", &set).unwrap());
-        let split: Split = description.data.load("".as_ref()).unwrap();
+        let split: TrainAndTest = description.data.load("".as_ref()).unwrap();
         let dealt = description.deal(&split.train).unwrap();
         let parts = Arc::new(description.parts().unwrap());
         let mut random = description.seed.stream(Purpose::Initialisation);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use selvedge_coordinator::{Progress, RoundRecord, engine::UnitCounts};
-use selvedge_data::Split;
+use selvedge_data::TrainAndTest;
 use selvedge_models::{Mode, Network, SubModel, Weights};
 use selvedge_protocols::{
     Card, Description, Purpose, ServerState, Width,
@@ -59,7 +59,7 @@ fn simulate(description: &Arc<Description>, workers: usize) -> (ServerState, Vec
 
 /// [`simulate`], and how often each unit was trained.
 fn simulate_and_count(description: &Arc<Description>, workers: usize) -> (ServerState, Vec<RoundRecord>, UnitCounts) {
-    let split: Split = description.data.load("".as_ref()).unwrap();
+    let split: TrainAndTest = description.data.load("".as_ref()).unwrap();
     let dealt = description.deal(&split.train).unwrap();
     let simulation = Simulation {
         description: description.clone(),
@@ -284,7 +284,7 @@ fn calibrated_statistics_are_those_of_the_training_examples() {
         "training.optimiser.learning_rate=1e-30",
     ]);
     let (state, _) = simulate(&description, 1);
-    let split: Split = description.data.load("".as_ref()).unwrap();
+    let split: TrainAndTest = description.data.load("".as_ref()).unwrap();
     let front = description.model.cut(2).unwrap().0;
     let mut network = Network::new(&front, &Device::Cpu).unwrap();
     let weights = initial(&description).cut(&front.layout().unwrap()).unwrap().0;

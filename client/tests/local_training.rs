@@ -75,7 +75,7 @@ fn one_client_with_everything_and_one_step_is_plain_sgd_bit_for_bit() {
     let loss = description
         .training
         .loss
-        .evaluate(&outputs, selvedge_models::Targets::Classes(&classes))
+        .evaluate(&outputs, selvedge_models::BatchTargets::Classes(&classes))
         .unwrap();
     network.backward(&loss.gradient).unwrap();
     let mut sgd = Optimiser::new(&description.training.optimiser, network.parameters().len()).unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::csv_table::{Columns, Rows};
-use crate::{DataError, Dataset, Groups, Inputs, Split, TargetKind, Targets, compression};
+use crate::{DataError, Dataset, Groups, Inputs, TargetKind, Targets, TrainAndTest, compression};
 
 /// CSV tables, plain or gzipped. Each column is a number unless it is named here as something else; the inputs
 /// are the columns in their order, categorical ones one-hot. An empty cell is an error.
@@ -119,7 +119,7 @@ pub enum Categorical {
 }
 
 impl CsvTables {
-    pub(crate) fn load(&self, base: &Path) -> Result<Split, DataError> {
+    pub(crate) fn load(&self, base: &Path) -> Result<TrainAndTest, DataError> {
         let train_file = base.join(&self.train);
         let read_train = || {
             let (mut columns, mut rows) = Columns::read(compression::open(&train_file)?.bounded(), self)?;
@@ -149,7 +149,7 @@ impl CsvTables {
             };
             read_test().map_err(|problem| problem.in_file(&file))
         });
-        Split::new(train, test.transpose()?)
+        TrainAndTest::new(train, test.transpose()?)
     }
 
     pub(crate) fn load_test(&self, base: &Path) -> Result<Option<Dataset>, DataError> {

@@ -298,14 +298,14 @@ impl Dataset {
 
 /// Training examples, and test examples where there are any.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Split {
+pub struct TrainAndTest {
     /// What clients train on.
     pub train: Dataset,
     /// What the model is evaluated on.
     pub test: Option<Dataset>,
 }
 
-impl Split {
+impl TrainAndTest {
     /// Joins training and test examples.
     ///
     /// # Errors

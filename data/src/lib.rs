@@ -1,6 +1,6 @@
 //! Federated data sets: loaders, and partitions that deal examples to clients.
 //!
-//! A [`Source`] is loaded into a [`Split`] of training and test [`Dataset`]s, held once. A
+//! A [`Source`] is loaded into a [`TrainAndTest`] of training and test [`Dataset`]s, held once. A
 //! [`PartitionDescription`] deals the training examples to clients; the resulting [`Partition`] is nothing but
 //! lists of indices, so a million clients are cheap.
 //!
@@ -37,7 +37,7 @@ mod target;
 mod well_known;
 
 pub use csv_source::{Categorical, ClassNames, Column, CsvTables, OneOrMore};
-pub use dataset::{Dataset, Groups, Inputs, Split, Targets};
+pub use dataset::{Dataset, Groups, Inputs, Targets, TrainAndTest};
 pub use error::DataError;
 #[cfg(feature = "fetch")]
 pub use fetch::{FetchProgress, fetch};

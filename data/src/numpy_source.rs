@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::categories::Categories;
 use crate::npy::{self, Array, Values};
 use crate::source::both;
-use crate::{DataError, Dataset, Groups, Inputs, Split, TargetKind, Targets};
+use crate::{DataError, Dataset, Groups, Inputs, TargetKind, Targets, TrainAndTest};
 
 /// NumPy arrays: .npy files, or arrays in .npz archives. The first dimension counts the examples. Inputs of
 /// unsigned bytes are scaled to 0..1; others are taken as they are.
@@ -69,14 +69,14 @@ impl ArrayFile {
 }
 
 impl NumpyArrays {
-    pub(crate) fn load(&self, base: &Path) -> Result<Split, DataError> {
+    pub(crate) fn load(&self, base: &Path) -> Result<TrainAndTest, DataError> {
         let mut train = self.dataset(&self.train_inputs, &self.train_targets, self.classes, base)?;
         if let Some(group) = &self.group {
             let with_groups = || train.with_groups(groups(group.read(base)?)?);
             train = with_groups().map_err(|problem| problem.in_file(&group.path(base)))?;
         }
         let test = self.load_test(base, Some(train.targets().width()))?;
-        Split::new(train, test)
+        TrainAndTest::new(train, test)
     }
 
     pub(crate) fn load_test(&self, base: &Path, classes: Option<usize>) -> Result<Option<Dataset>, DataError> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::idx::{self, Idx};
 use crate::well_known::{TEST, TRAIN, WellKnownSet};
-use crate::{CsvTables, DataError, Dataset, Inputs, NumpyArrays, Split, Targets};
+use crate::{CsvTables, DataError, Dataset, Inputs, NumpyArrays, Targets, TrainAndTest};
 
 /// Where a run's examples come from. Relative paths start at the folder given to [`Source::load`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,10 +56,10 @@ impl Source {
     ///
     /// # Errors
     /// When a file is missing, damaged or not what the description says: the file, the place in it, and what to do.
-    pub fn load(&self, base: &Path) -> Result<Split, DataError> {
+    pub fn load(&self, base: &Path) -> Result<TrainAndTest, DataError> {
         match self {
             #[cfg(feature = "built-in")]
-            Self::FashionMnistSmall {} => Split::new(crate::built_in::train()?, Some(crate::built_in::test()?)),
+            Self::FashionMnistSmall {} => TrainAndTest::new(crate::built_in::train()?, Some(crate::built_in::test()?)),
             #[cfg(not(feature = "built-in"))]
             Self::FashionMnistSmall {} => Err(DataError::NotBuiltIn),
             Self::Mnist { folder } => load_well_known(WellKnownSet::Mnist, folder.as_deref(), base),
@@ -72,7 +72,7 @@ impl Source {
             } => {
                 let train = load_idx(&base.join(train_images), &base.join(train_labels), *classes)?;
                 let test = self.load_idx_test(base, Some(train.targets().width()))?;
-                Split::new(train, test)
+                TrainAndTest::new(train, test)
             }
             Self::Csv(tables) => tables.load(base),
             Self::Numpy(arrays) => arrays.load(base),
@@ -147,9 +147,9 @@ pub(crate) fn both<'a, T>(
     }
 }
 
-fn load_well_known(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<Split, DataError> {
+fn load_well_known(set: WellKnownSet, folder: Option<&Path>, base: &Path) -> Result<TrainAndTest, DataError> {
     let train = load_part(set, folder, base, TRAIN)?;
-    Split::new(train, Some(load_part(set, folder, base, TEST)?))
+    TrainAndTest::new(train, Some(load_part(set, folder, base, TEST)?))
 }
 
 fn load_part(set: WellKnownSet, folder: Option<&Path>, base: &Path, names: [&str; 2]) -> Result<Dataset, DataError> {

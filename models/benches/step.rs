@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Loss, Mode, Network, Preset, Targets, Weights};
+use selvedge_models::{BatchTargets, Loss, Mode, Network, Preset, Weights};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -28,7 +28,7 @@ fn steps(criterion: &mut Criterion) {
                 bencher.iter(|| {
                     let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
                     let loss = Loss::CrossEntropy
-                        .evaluate(&output, Targets::Classes(&classes))
+                        .evaluate(&output, BatchTargets::Classes(&classes))
                         .unwrap();
                     network.descend(&loss.gradient, 0.01).unwrap();
                 });

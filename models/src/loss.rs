@@ -22,7 +22,7 @@ pub enum Loss {
 
 /// What the outputs should have been.
 #[derive(Clone, Copy, Debug)]
-pub enum Targets<'a> {
+pub enum BatchTargets<'a> {
     /// A class for each example.
     Classes(&'a [u32]),
     /// As many values for each example as there are outputs.
@@ -63,7 +63,7 @@ impl Loss {
     ///
     /// # Errors
     /// When targets and outputs do not go together, or the batch is empty.
-    pub fn evaluate(&self, outputs: &Tensor, targets: Targets<'_>) -> Result<LossValue, ModelError> {
+    pub fn evaluate(&self, outputs: &Tensor, targets: BatchTargets<'_>) -> Result<LossValue, ModelError> {
         let mut values = read(outputs)?;
         let Score { sum, examples, correct } = self.run(outputs.dims(), &mut values, targets)?;
         let gradient = Tensor::from_vec(values, outputs.shape(), outputs.device())?;
@@ -79,17 +79,17 @@ impl Loss {
     ///
     /// # Errors
     /// As for [`evaluate`](Self::evaluate).
-    pub fn score(&self, outputs: &Tensor, targets: Targets<'_>) -> Result<Score, ModelError> {
+    pub fn score(&self, outputs: &Tensor, targets: BatchTargets<'_>) -> Result<Score, ModelError> {
         self.run(outputs.dims(), &mut read(outputs)?, targets)
     }
 
     /// Turns the outputs in `values` into the gradient.
-    fn run(&self, shape: &[usize], values: &mut [f32], targets: Targets<'_>) -> Result<Score, ModelError> {
+    fn run(&self, shape: &[usize], values: &mut [f32], targets: BatchTargets<'_>) -> Result<Score, ModelError> {
         if values.is_empty() {
             return Err(ModelError::EmptyBatch);
         }
         match (self, targets) {
-            (Self::CrossEntropy, Targets::Classes(classes)) => {
+            (Self::CrossEntropy, BatchTargets::Classes(classes)) => {
                 let outputs = shape.last().copied().unwrap_or(1);
                 fits(
                     "one class for each row of outputs",
@@ -98,9 +98,9 @@ impl Loss {
                 )?;
                 cross_entropy(values, classes)
             }
-            (Self::CrossEntropy, Targets::Values(_)) => wrong("cross-entropy needs classes"),
-            (_, Targets::Classes(_)) => wrong("this loss needs values, not classes"),
-            (_, Targets::Values(targets)) => {
+            (Self::CrossEntropy, BatchTargets::Values(_)) => wrong("cross-entropy needs classes"),
+            (_, BatchTargets::Classes(_)) => wrong("this loss needs values, not classes"),
+            (_, BatchTargets::Values(targets)) => {
                 fits("one value for each output", targets.len(), values.len())?;
                 let examples = shape.first().copied().unwrap_or(1);
                 let point = match self {

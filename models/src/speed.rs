@@ -7,7 +7,7 @@ use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 
 use crate::{
     error::ModelError,
-    loss::{Loss, Targets},
+    loss::{BatchTargets, Loss},
     mode::Mode,
     network::Network,
     presets::Preset,
@@ -34,7 +34,7 @@ pub fn training_speed(for_at_least: Duration) -> Result<f64, ModelError> {
     let mut step = || {
         let outputs = network.forward(&inputs, &mut Mode::Train(&random))?;
         let gradient = Loss::CrossEntropy
-            .evaluate(&outputs, Targets::Classes(&classes))?
+            .evaluate(&outputs, BatchTargets::Classes(&classes))?
             .gradient;
         network.zero_gradient();
         network.backward(&gradient)

@@ -15,7 +15,7 @@ pub const STEP: f64 = 3.0;
 
 /// What each layer takes, gives and costs. Displays as a table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Summary {
+pub struct ModelSummary {
     /// The layers, first to last. The model can be cut after each but the last.
     pub layers: Vec<LayerSummary>,
     /// The width groups.
@@ -52,7 +52,7 @@ impl ModelDescription {
     ///
     /// # Errors
     /// When the description is not in order.
-    pub fn summary(&self) -> Result<Summary, ModelError> {
+    pub fn summary(&self) -> Result<ModelSummary, ModelError> {
         let assembled = self.assemble()?;
         let layers = assembled
             .chain
@@ -71,7 +71,7 @@ impl ModelDescription {
                     Axis::Fixed => None,
                 },
             });
-        Ok(Summary {
+        Ok(ModelSummary {
             layers: layers.collect(),
             parameters: assembled.layout.parameter_count(),
             buffers: assembled.layout.buffer_count(),
@@ -81,7 +81,7 @@ impl ModelDescription {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for ModelSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |cells: [&str; 7]| {
             let [place, kind, input, output, parameters, operations, width] = cells;

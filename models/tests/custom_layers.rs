@@ -8,8 +8,8 @@ use candle_nn::VarBuilder;
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{
-    CandleModule, Custom, CustomLayer, Initial, LayerDescription, Loss, Mode, ModelDescription, ModelError, Network,
-    Optimiser, OptimiserDescription, Targets, Weights,
+    BatchTargets, CandleModule, Custom, CustomLayer, Initial, LayerDescription, Loss, Mode, ModelDescription,
+    ModelError, Network, Optimiser, OptimiserDescription, Weights,
     layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer, Signal, Thinner, WidthGroups},
     register_layer,
 };
@@ -273,7 +273,7 @@ fn a_network_of_such_layers_learns_exclusive_or() {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut network = live(Network::new, &model, &Weights::initial(&model, &mut rng).unwrap());
     let input = Tensor::new(&[[0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &Device::Cpu).unwrap();
-    let targets = Targets::Classes(&[0, 1, 1, 0]);
+    let targets = BatchTargets::Classes(&[0, 1, 1, 0]);
     for _ in 0..500 {
         let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
         let loss = Loss::CrossEntropy.evaluate(&output, targets).unwrap();

@@ -3,7 +3,7 @@
 
 use candle_core::{Device, Tensor};
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Axis, Layout, Loss, Mode, ModelDescription, Network, Preset, Targets, Weights, WidthGroup};
+use selvedge_models::{Axis, BatchTargets, Layout, Loss, Mode, ModelDescription, Network, Preset, Weights, WidthGroup};
 
 fn model(text: &str) -> ModelDescription {
     toml::from_str(text).unwrap()
@@ -68,7 +68,9 @@ fn every_preset_takes_other_images_and_classes_and_trains_a_step() {
         let input = Tensor::ones((1, 3, 16, 16), candle_core::DType::F32, &Device::Cpu).unwrap();
         let loss = |network: &mut Network| {
             let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
-            let loss = Loss::CrossEntropy.evaluate(&output, Targets::Classes(&[3])).unwrap();
+            let loss = Loss::CrossEntropy
+                .evaluate(&output, BatchTargets::Classes(&[3]))
+                .unwrap();
             network.backward(&loss.gradient).unwrap();
             loss.sum
         };

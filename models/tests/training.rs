@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor, Var};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{
-    Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Preset, Targets, Weights,
+    BatchTargets, Loss, Mode, ModelDescription, ModelError, Network, Optimiser, OptimiserDescription, Preset, Weights,
 };
 
 fn close(one: &[f32], other: &[f32]) {
@@ -31,17 +31,17 @@ fn losses_and_their_gradients_are_candles() {
     for (loss, targets, reference) in [
         (
             Loss::CrossEntropy,
-            Targets::Classes(&classes),
+            BatchTargets::Classes(&classes),
             candle_nn::loss::cross_entropy(&outputs, &class_tensor),
         ),
         (
             Loss::BinaryCrossEntropy,
-            Targets::Values(&labels),
+            BatchTargets::Values(&labels),
             candle_nn::loss::binary_cross_entropy_with_logit(&outputs, &label_tensor),
         ),
         (
             Loss::MeanSquaredError,
-            Targets::Values(&labels),
+            BatchTargets::Values(&labels),
             candle_nn::loss::mse(&outputs, &label_tensor),
         ),
     ] {
@@ -60,14 +60,14 @@ fn the_right_ones_are_counted() {
     let outputs = Tensor::new(&[[1f32, 2.0], [2.0, 2.0], [f32::NAN, 0.0]], &Device::Cpu).unwrap();
     let classes = |classes: &[u32]| {
         Loss::CrossEntropy
-            .score(&outputs, Targets::Classes(classes))
+            .score(&outputs, BatchTargets::Classes(classes))
             .unwrap()
             .correct
     };
     assert_eq!(classes(&[1, 0, 0]), 2);
     assert_eq!(classes(&[0, 1, 1]), 0);
     let outputs = Tensor::new(&[[1f32, -2.0], [0.5, 0.5]], &Device::Cpu).unwrap();
-    let labels = Targets::Values(&[1.0, 0.0, 1.0, 0.0]);
+    let labels = BatchTargets::Values(&[1.0, 0.0, 1.0, 0.0]);
     assert_eq!(Loss::BinaryCrossEntropy.score(&outputs, labels).unwrap().correct, 1);
 }
 
@@ -79,9 +79,9 @@ fn extreme_logits_give_finite_losses() {
         assert!(values(&value.gradient).iter().all(|gradient| gradient.is_finite()));
         value.sum
     };
-    assert_eq!(sum(Loss::CrossEntropy, Targets::Classes(&[0])), 0.0);
-    assert!(sum(Loss::CrossEntropy, Targets::Classes(&[1])) >= 1e30);
-    assert_eq!(sum(Loss::BinaryCrossEntropy, Targets::Values(&[1.0, 0.0])), 0.0);
+    assert_eq!(sum(Loss::CrossEntropy, BatchTargets::Classes(&[0])), 0.0);
+    assert!(sum(Loss::CrossEntropy, BatchTargets::Classes(&[1])) >= 1e30);
+    assert_eq!(sum(Loss::BinaryCrossEntropy, BatchTargets::Values(&[1.0, 0.0])), 0.0);
 }
 
 #[test]
@@ -91,13 +91,15 @@ fn targets_that_do_not_fit_are_refused() {
         let error = loss.evaluate(&outputs, targets).unwrap_err();
         assert!(matches!(error, ModelError::Targets(_)), "{error}");
     };
-    refused(Loss::CrossEntropy, Targets::Classes(&[0]));
-    refused(Loss::CrossEntropy, Targets::Classes(&[0, 2]));
-    refused(Loss::CrossEntropy, Targets::Values(&[0.0; 4]));
-    refused(Loss::MeanSquaredError, Targets::Values(&[0.0; 3]));
-    refused(Loss::BinaryCrossEntropy, Targets::Classes(&[0, 0]));
+    refused(Loss::CrossEntropy, BatchTargets::Classes(&[0]));
+    refused(Loss::CrossEntropy, BatchTargets::Classes(&[0, 2]));
+    refused(Loss::CrossEntropy, BatchTargets::Values(&[0.0; 4]));
+    refused(Loss::MeanSquaredError, BatchTargets::Values(&[0.0; 3]));
+    refused(Loss::BinaryCrossEntropy, BatchTargets::Classes(&[0, 0]));
     let empty = Tensor::zeros((0, 2), candle_core::DType::F32, &Device::Cpu).unwrap();
-    let error = Loss::CrossEntropy.evaluate(&empty, Targets::Classes(&[])).unwrap_err();
+    let error = Loss::CrossEntropy
+        .evaluate(&empty, BatchTargets::Classes(&[]))
+        .unwrap_err();
     assert!(matches!(error, ModelError::EmptyBatch));
 }
 
@@ -193,7 +195,7 @@ fn a_small_network_learns_exclusive_or() {
     let sgd = OptimiserDescription::sgd(0.5);
     let mut optimiser = Optimiser::new(&sgd, network.layout().parameter_count()).unwrap();
     let input = Tensor::new(&[[0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], &Device::Cpu).unwrap();
-    let targets = Targets::Classes(&[0, 1, 1, 0]);
+    let targets = BatchTargets::Classes(&[0, 1, 1, 0]);
     for _ in 0..500 {
         network.zero_gradient();
         let output = network.forward(&input, &mut Mode::Train(&rng)).unwrap();
@@ -238,7 +240,7 @@ fn descending_at_once_is_a_step_of_plain_sgd_to_the_bit() {
                 for _ in 0..3 {
                     let output = step.forward(&input, &mut Mode::Train(&rng)).unwrap();
                     let loss = Loss::CrossEntropy
-                        .evaluate(&output, Targets::Classes(&classes))
+                        .evaluate(&output, BatchTargets::Classes(&classes))
                         .unwrap();
                     step.zero_gradient();
                     step.backward(&loss.gradient).unwrap();

@@ -37,10 +37,10 @@ impl Batch {
     }
 
     /// The targets of the examples gathered last.
-    pub fn targets(&self, dataset: &Dataset) -> models::Targets<'_> {
+    pub fn targets(&self, dataset: &Dataset) -> models::BatchTargets<'_> {
         match dataset.targets() {
-            Targets::Classes { .. } => models::Targets::Classes(&self.classes),
-            Targets::MultiLabel { .. } | Targets::Values { .. } => models::Targets::Values(&self.values),
+            Targets::Classes { .. } => models::BatchTargets::Classes(&self.classes),
+            Targets::MultiLabel { .. } | Targets::Values { .. } => models::BatchTargets::Values(&self.values),
         }
     }
 }
@@ -86,10 +86,10 @@ pub fn evaluate(
             correct: score.correct as u64,
             loss: score.sum,
         });
-        if let (true, models::Targets::Classes(classes)) = (by_class, targets) {
+        if let (true, models::BatchTargets::Classes(classes)) = (by_class, targets) {
             for (at, class) in classes.iter().enumerate() {
                 let row = outputs.narrow(0, at, 1).map_err(ModelError::from)?;
-                let score = loss.score(&row, models::Targets::Classes(&classes[at..=at]))?;
+                let score = loss.score(&row, models::BatchTargets::Classes(&classes[at..=at]))?;
                 tested.by_class.count(*class as usize, score.correct == 1);
             }
         }

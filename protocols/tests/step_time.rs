@@ -4,12 +4,12 @@
 use selvedge_models::{CutSummary, ModelDescription, Preset, STEP};
 use selvedge_protocols::{
     Description,
-    split::{Alignment, Devices, StepEncoding, StepTime, alignment::Towards},
+    split::{Alignment, Equipment, StepEncoding, StepTime, alignment::Towards},
 };
 
 /// A slow client, a server a hundred times as fast, and links between them without limit.
 fn without_links() -> StepTime {
-    let devices = Devices {
+    let devices = Equipment {
         speed: 1.0,
         server_speed: 100.0,
         up: None,
@@ -25,7 +25,7 @@ fn cuts(preset: Preset) -> Vec<CutSummary> {
 
 /// How many layers the recommended cut leaves to the client when links carry so many megabits a second each way.
 fn recommended(cuts: &[CutSummary], link: Option<f64>) -> usize {
-    let devices = Devices {
+    let devices = Equipment {
         up: link,
         down: link,
         ..without_links().devices
@@ -50,7 +50,7 @@ fn a_step_takes_the_sum_of_its_terms() {
         front_memory: 0,
         values: 100_000,
     };
-    let devices = Devices {
+    let devices = Equipment {
         speed: 0.01,
         server_speed: 1.0,
         up: Some(8.0),

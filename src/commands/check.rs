@@ -29,7 +29,7 @@ impl Check {
         let mut empty = 0;
         if !self.without_data {
             let split = description.data.load(&base(self.file.as_deref()))?;
-            description.check_split(&split)?;
+            description.check_sets(&split)?;
             let holdings = describe(&split.train, &description.deal(&split.train)?.shares, 0);
             empty = holdings.empty_clients;
         }

@@ -7,7 +7,7 @@ use selvedge_models::{CutSummary, ModelDescription, ModelError, STEP, grouped};
 use selvedge_protocols::{
     Description,
     description::Split,
-    split::{Devices, StepEncoding, StepTime},
+    split::{Equipment, StepEncoding, StepTime},
 };
 
 use super::model::BATCH;
@@ -199,13 +199,16 @@ impl Cuts {
         batch: usize,
         clients: usize,
     ) -> Result<Option<StepTime>, ModelError> {
-        let given = self.speed.zip(self.server_speed).map(|(speed, server_speed)| Devices {
-            speed,
-            server_speed,
-            up: self.up,
-            down: self.down,
-            delay: self.delay,
-        });
+        let given = self
+            .speed
+            .zip(self.server_speed)
+            .map(|(speed, server_speed)| Equipment {
+                speed,
+                server_speed,
+                up: self.up,
+                down: self.down,
+                delay: self.delay,
+            });
         let Some(devices) = given.or(split.and_then(|split| split.devices)) else {
             return Ok(None);
         };

@@ -42,7 +42,7 @@ impl Simulate {
         }
         let layout = description.model.layout()?;
         let split = description.data.load(&described.base)?;
-        description.check_split(&split)?;
+        description.check_sets(&split)?;
         let dealt = description.deal(&split.train)?;
         let holdings = describe(&split.train, &dealt.all, CLIENTS_SHOWN);
 

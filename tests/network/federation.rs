@@ -10,7 +10,7 @@ use std::{
 
 use selvedge_client::{Agent, AgentError, Ending, Moment, Supply};
 use selvedge_coordinator::{Outcome, Progress, RoundRecord, Server, server::run_id};
-use selvedge_data::Split;
+use selvedge_data::TrainAndTest;
 use selvedge_protocols::{
     ClientName, Description, Registry, ServerState,
     wire::{
@@ -43,7 +43,7 @@ optimiser = { kind = "sgd", learning_rate = 0.1 }
 pub(crate) struct Federation {
     folder: TempDir,
     pub(crate) description: Arc<Description>,
-    split: Split,
+    split: TrainAndTest,
 }
 
 /// What a run came to.

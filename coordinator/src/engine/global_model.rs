@@ -8,7 +8,7 @@ use selvedge_protocols::{Broadcast, Card, ClientName, Description, Part, Parts, 
 use crate::Trial;
 
 /// Fronts that clients keep, with the parts of the model that they are.
-pub type Fronts = BTreeMap<ClientName, (Arc<Part>, Weights)>;
+pub type Fronts = BTreeMap<ClientName, (Arc<Part>, Arc<Weights>)>;
 
 /// The model of a round, of which every client gets its part. Parts are made when they are needed, and not kept: memory
 /// does not grow with the cohort.

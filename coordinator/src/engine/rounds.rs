@@ -45,7 +45,7 @@ fn trained(mut closed: Closed, moment: &mut Moment<'_>) -> Next {
         run.fronts = Arc::new(if closed.record.applied { fronts } else { Fronts::new() });
     }
     if let (true, Some(leaders)) = (closed.record.applied, closed.leaders.take()) {
-        run.leaders = leaders;
+        run.leaders = Arc::new(leaders);
         let keeps = run.description.keeps_fronts();
         run.has_front.extend(closed.cohort.taken().filter(|_| keeps).cloned());
     }

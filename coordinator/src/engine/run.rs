@@ -33,7 +33,7 @@ pub(super) struct Run {
     /// Where clients keep their fronts, who has one of its own.
     pub(super) has_front: BTreeSet<ClientName>,
     /// Where gradients are aligned, the directions of the fronts' and of the back's.
-    pub(super) leaders: Leaders,
+    pub(super) leaders: Arc<Leaders>,
     /// How many answers at most are asked for beyond the one that is folded next.
     pub(super) window: usize,
     /// The last round that was begun; 0 before the first.

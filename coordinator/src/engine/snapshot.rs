@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fronts, UnitCounts, run::Run};
 
-/// A run between two rounds. Weights and memory are shared with the run as long as it does not change them.
+/// A run between two rounds. Weights, memory, fronts and leaders are shared with the run as long as it does not
+/// change them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The last round that is over; 0 before the first.
@@ -22,9 +23,9 @@ pub struct Snapshot {
     memory: Arc<Memory>,
     dealer: Position,
     units: UnitCounts,
-    fronts: BTreeMap<ClientName, Weights>,
+    fronts: BTreeMap<ClientName, Arc<Weights>>,
     has_front: BTreeSet<ClientName>,
-    leaders: Leaders,
+    leaders: Arc<Leaders>,
     /// Over the network, who was there.
     clients: BTreeSet<ClientName>,
 }
@@ -32,7 +33,7 @@ pub struct Snapshot {
 impl Run {
     /// The run as it is now, between two rounds.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let front = |(client, (_, front)): (&ClientName, &(_, Weights))| (client.clone(), front.clone());
+        let front = |(client, (_, front)): (&ClientName, &(_, Arc<Weights>))| (client.clone(), front.clone());
         Snapshot {
             round: self.round,
             weights: self.state.weights.clone(),

@@ -232,7 +232,7 @@ impl Splitting {
         *self.weights.entry(front).or_default() += weight;
         if method.keeps_fronts() {
             if self.steps.fronts_travel() {
-                self.fronts.insert(name, (part.clone(), weights));
+                self.fronts.insert(name, (part.clone(), Arc::new(weights)));
             }
             return None;
         }

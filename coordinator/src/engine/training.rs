@@ -96,7 +96,7 @@ impl Training {
             gone: Vec::new(),
         };
         collection.open(unplayable, &run.has_front, moment.actions);
-        let steps = match Splitting::open(&description, &collection, run.leaders.clone(), moment.now) {
+        let steps = match Splitting::open(&description, &collection, Leaders::clone(&run.leaders), moment.now) {
             Ok(steps) => steps,
             Err(error) => {
                 // What a description is checked for works; if this does not, nobody can train.

@@ -6,7 +6,7 @@ use selvedge_models::{Cut, CutSummary, ModelError, training_speed};
 use selvedge_protocols::{
     ClientName, Description,
     description::Shares,
-    split::{Devices, StepTime},
+    split::{Equipment, StepTime},
 };
 
 /// How long the coordinator measures its own speed.
@@ -34,7 +34,7 @@ impl Advice {
         let clients = split.at_once(split.cut_of(description.cohort_size()));
         let devices = match split.devices {
             Some(devices) => devices,
-            None => Devices {
+            None => Equipment {
                 speed: 1.0,
                 server_speed: 1.0,
                 up: None,
@@ -74,7 +74,7 @@ impl Advice {
                 took(cut)
             )
         });
-        let Devices {
+        let Equipment {
             speed,
             server_speed,
             delay,

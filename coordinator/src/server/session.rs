@@ -8,7 +8,7 @@ use selvedge_protocols::{
     message::{FINAL_MODEL_WITHIN, ToClient, ToCoordinator},
     split::{FromClient, FromServer},
     wire::{
-        Arrival, BlobStore, Control, FrameReader, FrameWriter, Limits, Link, StepReader, StepWriter, Steps, WireError,
+        BlobStore, Caller, Control, FrameReader, FrameWriter, Limits, Link, StepReader, StepWriter, Steps, WireError,
         serve_streams,
     },
 };
@@ -94,7 +94,7 @@ pub(super) struct Hosting {
 
 impl Hosting {
     /// The life of a connection. The permit is given back once it is clear who this is.
-    pub(super) async fn host(self, arrival: Arrival, permit: OwnedSemaphorePermit) {
+    pub(super) async fn host(self, arrival: Caller, permit: OwnedSemaphorePermit) {
         let (client, (resources, keeps_model), link, control) = match self.greet(arrival).await {
             Ok(joined) => joined,
             Err(reason) => return self.signal(Signal::TurnedAway(reason)).await,
@@ -131,7 +131,7 @@ impl Hosting {
     }
 
     /// Verifies who has come: a certificate with a client's name, then `Join`.
-    async fn greet(&self, arrival: Arrival) -> Result<(ClientName, (Resources, bool), Link, Control), String> {
+    async fn greet(&self, arrival: Caller) -> Result<(ClientName, (Resources, bool), Link, Control), String> {
         let address = arrival.address();
         let turned_away = |reason: String| format!("{address} was turned away: {reason}");
         let completed = arrival.complete().await;

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Loads `train` (and `test`) with the other settings given as TOML.
-fn load(settings: &str, train: &str, test: Option<&str>) -> Result<Split, String> {
+fn load(settings: &str, train: &str, test: Option<&str>) -> Result<TrainAndTest, String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("train.csv"), train).unwrap();
     let mut text = format!("train = \"train.csv\"\n{settings}\n");
@@ -27,7 +27,7 @@ const PEOPLE: &str = "age, job, town, income\n30, nurse, b, high\n40, baker, a, 
 #[test]
 fn categories_become_one_hot_in_sorted_order_and_labels_classes() {
     let settings = "label = \"income\"\ncategorical = [\"job\"]\nignore = [\"town\"]";
-    let Split { train, test } = load(settings, PEOPLE, Some("age,job,town,income\n1,baker,c,low\n")).unwrap();
+    let TrainAndTest { train, test } = load(settings, PEOPLE, Some("age,job,town,income\n1,baker,c,low\n")).unwrap();
     assert_eq!(train.example_shape(), [3]);
     assert_eq!(inputs(&train), [30.0, 0.0, 1.0, 40.0, 1.0, 0.0, 50.0, 0.0, 1.0]);
     assert_eq!(

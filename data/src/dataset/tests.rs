@@ -83,7 +83,7 @@ fn what_does_not_fit_together_is_refused() {
 #[test]
 fn test_examples_of_another_shape_are_refused() {
     let of_shape = |shape: Vec<usize>| Dataset::new(Inputs::Bytes(vec![0; 4]), shape, classes(&[0], 1)).unwrap();
-    let error = Split::new(of_shape(vec![4]), Some(of_shape(vec![2, 2]))).unwrap_err();
+    let error = TrainAndTest::new(of_shape(vec![4]), Some(of_shape(vec![2, 2]))).unwrap_err();
     assert!(error.to_string().contains("[4] against [2, 2]"), "{error}");
 }
 

@@ -36,7 +36,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn load(settings: &str) -> Result<Split, String> {
+fn load(settings: &str) -> Result<TrainAndTest, String> {
     let folder = folder();
     let arrays: NumpyArrays = toml::from_str(settings).map_err(|error| error.to_string())?;
     let place = format!("{}/", folder.path().display());
@@ -49,7 +49,7 @@ fn load(settings: &str) -> Result<Split, String> {
 fn byte_images_with_classes_and_groups_are_loaded() {
     let settings = "train_inputs = \"x.npy\"\ntrain_targets = \"y.npy\"\ngroup = \"g.npy\"\n\
                     test_inputs = \"x.npy\"\ntest_targets = \"y.npy\"";
-    let Split { train, test } = load(settings).unwrap();
+    let TrainAndTest { train, test } = load(settings).unwrap();
     assert_eq!(train.example_shape(), [1, 2, 2]);
     let mut inputs = Vec::new();
     train.gather_inputs(&[0], &mut inputs);

@@ -7,7 +7,7 @@ fn write_idx(path: &Path, shape: &[u32], body: &[u8]) {
     std::fs::write(path, content).unwrap();
 }
 
-fn load(text: &str, base: &Path) -> Result<Split, String> {
+fn load(text: &str, base: &Path) -> Result<TrainAndTest, String> {
     let source: Source = toml::from_str(text).map_err(|error| error.to_string())?;
     source
         .load(base)
@@ -130,7 +130,7 @@ fn the_built_in_set_is_refused_where_it_is_not_built_in() {
 #[cfg(feature = "built-in")]
 #[test]
 fn the_built_in_set_is_what_it_says() {
-    let Split { train, test } = load("source = \"fashion-mnist-small\"", Path::new("")).unwrap();
+    let TrainAndTest { train, test } = load("source = \"fashion-mnist-small\"", Path::new("")).unwrap();
     let test = test.unwrap();
     assert_eq!(
         (train.len(), test.len(), train.example_shape()),

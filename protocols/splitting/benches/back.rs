@@ -8,7 +8,7 @@ use candle_core::{Device, Tensor};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Cut, Loss, OptimiserDescription, Pieces, Preset, SubModel, Targets, Weights};
+use selvedge_models::{BatchTargets, Cut, Loss, OptimiserDescription, Pieces, Preset, SubModel, Weights};
 use selvedge_splitting::{Arrival, Back};
 
 #[global_allocator]
@@ -44,7 +44,7 @@ fn step(criterion: &mut Criterion) {
                 let outputs = back.forward(batch.clone(), 1, random.clone()).unwrap();
                 let gradient = |outputs| {
                     Loss::CrossEntropy
-                        .evaluate(outputs, Targets::Classes(&classes))
+                        .evaluate(outputs, BatchTargets::Classes(&classes))
                         .unwrap()
                         .gradient
                 };

@@ -27,4 +27,4 @@ pub use back::{Arrival, Back};
 pub use encoding::StepEncoding;
 pub use message::{Exchange, FromClient, FromServer};
 pub use method::SplitMethod;
-pub use prediction::{Devices, StepTime};
+pub use prediction::{Equipment, StepTime};

@@ -12,7 +12,7 @@ const NEAR: f64 = 1.1;
 /// predicted. Nothing else depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Devices {
+pub struct Equipment {
     /// How fast a client trains, in billions of floating-point operations a second, above 0.
     pub speed: f64,
     /// How fast the server trains, in the same unit.
@@ -28,7 +28,7 @@ pub struct Devices {
     pub delay: f64,
 }
 
-impl Devices {
+impl Equipment {
     /// What is wrong with the values, if anything: (key, what it must be).
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let rates = [
@@ -52,7 +52,7 @@ impl Devices {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
     /// What clients, server and links can do.
-    pub devices: Devices,
+    pub devices: Equipment,
     /// Examples in a client's batch.
     pub batch: usize,
     /// How smashed data travel.
@@ -69,7 +69,7 @@ pub struct StepTime {
 
 impl StepTime {
     /// A step of parallel split learning, 32 bits and labels sent.
-    pub fn new(devices: Devices, batch: usize, clients: usize) -> Self {
+    pub fn new(devices: Equipment, batch: usize, clients: usize) -> Self {
         Self {
             devices,
             batch,
@@ -95,7 +95,7 @@ impl StepTime {
     /// clients may share a link or a processor or wait for one that is slower, and encryption and the optimisers' updates
     /// are left out. (The first layer with parameters needs no gradient of its input, which makes it a little too long.)
     pub fn seconds(&self, cut: &CutSummary) -> f64 {
-        let Devices {
+        let Equipment {
             speed,
             server_speed,
             up,

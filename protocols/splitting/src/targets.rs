@@ -1,6 +1,6 @@
 //! How targets travel with smashed data: as 32-bit numbers, whole ones for classes.
 
-use selvedge_models::{Targets, all_finite};
+use selvedge_models::{BatchTargets, all_finite};
 
 /// Targets that have come.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,19 +13,19 @@ pub enum Received {
 
 impl Received {
     /// They, as a loss takes them.
-    pub fn as_targets(&self) -> Targets<'_> {
+    pub fn as_targets(&self) -> BatchTargets<'_> {
         match self {
-            Self::Classes(classes) => Targets::Classes(classes),
-            Self::Values(values) => Targets::Values(values),
+            Self::Classes(classes) => BatchTargets::Classes(classes),
+            Self::Values(values) => BatchTargets::Values(values),
         }
     }
 }
 
 /// Writes targets.
-pub fn write(targets: Targets<'_>, bytes: &mut Vec<u8>) {
+pub fn write(targets: BatchTargets<'_>, bytes: &mut Vec<u8>) {
     match targets {
-        Targets::Classes(classes) => bytes.extend(classes.iter().flat_map(|class| class.to_le_bytes())),
-        Targets::Values(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        BatchTargets::Classes(classes) => bytes.extend(classes.iter().flat_map(|class| class.to_le_bytes())),
+        BatchTargets::Values(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use candle_core::{Device, Tensor};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
-use selvedge_models::{Cut, Loss, ModelDescription, OptimiserDescription, Pieces, SubModel, Targets, Weights};
+use selvedge_models::{BatchTargets, Cut, Loss, ModelDescription, OptimiserDescription, Pieces, SubModel, Weights};
 use selvedge_splitting::{
     Alignment, Arrival, Back, SplitMethod,
     alignment::{Placement, Towards},
@@ -80,7 +80,7 @@ impl Stage {
             .map(|(outputs, (_, classes))| {
                 Some(
                     Loss::CrossEntropy
-                        .evaluate(outputs, Targets::Classes(classes))
+                        .evaluate(outputs, BatchTargets::Classes(classes))
                         .unwrap()
                         .gradient,
                 )

@@ -1,6 +1,6 @@
 //! Whether a description's values are in range and go together.
 
-use selvedge_data::{Dataset, Split, Targets};
+use selvedge_data::{Dataset, Targets, TrainAndTest};
 use selvedge_models::Loss;
 use selvedge_wire::codec::BYTES_MAX;
 use selvedge_words::Seed;
@@ -145,7 +145,7 @@ impl Description {
     ///
     /// # Errors
     /// When they do not; the error says what each side has.
-    pub fn check_split(&self, split: &Split) -> Result<(), DescriptionError> {
+    pub fn check_sets(&self, split: &TrainAndTest) -> Result<(), DescriptionError> {
         self.check_data(&split.train, "the training examples")?;
         match &split.test {
             Some(test) => self.check_data(test, "the test examples"),

@@ -92,7 +92,7 @@ pub struct Description {
     pub devices: Option<Devices>,
     /// Settings that matter over the network only.
     #[serde(default)]
-    pub network: Network,
+    pub network: NetworkSettings,
 }
 
 /// `[training]`: what a client does in a round.
@@ -196,7 +196,7 @@ impl Default for EvaluationDescription {
 /// `[network]`: settings that matter over the network only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Network {
+pub struct NetworkSettings {
     /// Clients that must have joined before the first round. Default: all `clients`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_with: Option<usize>,
@@ -208,8 +208,8 @@ pub struct Network {
     pub idle_seconds: f64,
 }
 
-impl From<&Network> for Limits {
-    fn from(network: &Network) -> Self {
+impl From<&NetworkSettings> for Limits {
+    fn from(network: &NetworkSettings) -> Self {
         Self {
             connect: Duration::from_secs_f64(network.connect_seconds),
             idle: Duration::from_secs_f64(network.idle_seconds),
@@ -217,7 +217,7 @@ impl From<&Network> for Limits {
     }
 }
 
-impl Default for Network {
+impl Default for NetworkSettings {
     fn default() -> Self {
         Self {
             start_with: None,
@@ -258,7 +258,7 @@ impl Description {
             filters: Vec::new(),
             evaluation: EvaluationDescription::default(),
             devices: None,
-            network: Network::default(),
+            network: NetworkSettings::default(),
         }
     }
 

@@ -283,9 +283,9 @@ impl Listener {
 
     /// Waits for the next one to knock; `None` once closed. Complete each arrival on a task of its
     /// own, so that a slow one keeps nobody waiting.
-    pub async fn accept(&self) -> Option<Arrival> {
+    pub async fn accept(&self) -> Option<Caller> {
         let incoming = self.endpoint.accept().await?;
-        Some(Arrival {
+        Some(Caller {
             incoming,
             limits: self.limits,
         })
@@ -300,12 +300,12 @@ impl Listener {
 
 /// Somebody who knocks: not verified yet.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct Caller {
     incoming: Incoming,
     limits: Limits,
 }
 
-impl Arrival {
+impl Caller {
     /// Where it comes from.
     pub fn address(&self) -> SocketAddr {
         self.incoming.remote_address()

@@ -44,7 +44,7 @@ pub mod streams;
 
 pub use blob::{BlobReference, BlobStore, Held, Partial, pull};
 pub use certificates::{Credentials, Existing, PeerIdentity, Validity};
-pub use endpoint::{Arrival, Control, Link, Listener, connect};
+pub use endpoint::{Caller, Control, Link, Listener, connect};
 pub use error::{CertificateFault, WireError};
 pub use frame::{FRAME_BYTES_MAX, FrameReader, FrameWriter, StreamKind};
 pub use quic_settings::{Limits, PROTOCOL};

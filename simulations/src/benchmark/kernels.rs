@@ -4,8 +4,8 @@ use candle_core::{Device, Tensor};
 use rand::Rng;
 use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 use selvedge_models::{
-    Conv2d, LayerDescription, Loss, Mode, ModelDescription, ModelError, Network, Preset, Summary, Targets, Weights,
-    matrix_product,
+    BatchTargets, Conv2d, LayerDescription, Loss, Mode, ModelDescription, ModelError, ModelSummary, Network, Preset,
+    Weights, matrix_product,
 };
 
 use super::{BATCH, BenchmarkError};
@@ -113,13 +113,13 @@ pub(super) fn step(
     mode: &mut Mode<'_>,
 ) -> Result<(), ModelError> {
     let output = network.forward(input, mode)?;
-    let loss = Loss::CrossEntropy.evaluate(&output, Targets::Classes(classes))?;
+    let loss = Loss::CrossEntropy.evaluate(&output, BatchTargets::Classes(classes))?;
     network.descend(&loss.gradient, 1e-4)
 }
 
 /// Operations of a training step on one example: forward, and the two gradients of each layer; below the first that has
 /// parameters there is none.
-fn step_operations(summary: &Summary) -> u64 {
+fn step_operations(summary: &ModelSummary) -> u64 {
     let first = summary.layers.iter().position(|layer| layer.parameters > 0);
     let passes = |index| match first {
         Some(first) if index > first => 3,

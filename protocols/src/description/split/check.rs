@@ -3,7 +3,7 @@
 use selvedge_learning::aggregation::Mean;
 use selvedge_models::{Cut, LayerDescription, ModelDescription, Pieces};
 use selvedge_parts::Width;
-use selvedge_splitting::{Devices, StepEncoding, batches::BatchSizes};
+use selvedge_splitting::{Equipment, StepEncoding, batches::BatchSizes};
 
 use super::{Cuts, Labels, Split};
 use crate::description::{
@@ -31,7 +31,7 @@ impl Split {
         if let Some((key, message)) = self.method.problem() {
             refuse(&format!("split.method.{key}"), message);
         }
-        if let Some((key, message)) = self.devices.as_ref().and_then(Devices::problem) {
+        if let Some((key, message)) = self.devices.as_ref().and_then(Equipment::problem) {
             refuse(&format!("split.devices.{key}"), message);
         }
         let quorum = self.step_quorum;

@@ -5,7 +5,7 @@ mod check;
 use std::collections::BTreeSet;
 
 use selvedge_models::{Cut, CutSummary, ModelDescription, ModelError, Pieces};
-use selvedge_splitting::{Alignment, Devices, SplitMethod, StepEncoding, StepTime, batches::BatchSizes};
+use selvedge_splitting::{Alignment, Equipment, SplitMethod, StepEncoding, StepTime, batches::BatchSizes};
 use selvedge_words::{Choice, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub struct Split {
     pub gradients: StepEncoding,
     /// What clients, server and links can do, from which the time of a step is predicted. Default: nothing is predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub devices: Option<Devices>,
+    pub devices: Option<Equipment>,
     /// Who says how many examples a client contributes to a step. Default `local`.
     #[serde(default)]
     pub batches: BatchSizes,
@@ -165,7 +165,7 @@ impl Split {
     pub fn step_time(
         &self,
         model: &ModelDescription,
-        devices: Devices,
+        devices: Equipment,
         batch: usize,
         clients: usize,
     ) -> Result<StepTime, ModelError> {
