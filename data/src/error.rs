@@ -44,6 +44,14 @@ pub enum DataError {
          (see the `selvedge` library), a command needs another source under [data]"
     )]
     InMemory,
+    /// A source of a crate outside cannot be read.
+    #[error("the source `{kind}` cannot be read: {error}")]
+    Custom {
+        /// Its kind.
+        kind: &'static str,
+        /// Its own reason.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A client of a partition is to hold an example that there is not.
     #[error("client {client} is to hold example {example} of {examples}")]
     NoSuchExample {
@@ -221,6 +229,7 @@ impl DataError {
             Self::TargetsDiffer { .. } => "E-DATA-TARGETS",
             Self::Setting { .. } => "E-DATA-SETTING",
             Self::NoGroups | Self::GroupsDiffer { .. } => "E-DATA-GROUPS",
+            Self::Custom { .. } => "E-DATA-CUSTOM",
             Self::NotFetched { .. } => "E-DATA-NOT-FETCHED",
         }
     }

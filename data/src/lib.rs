@@ -44,6 +44,6 @@ pub use fetch::{FetchProgress, fetch};
 pub use numpy_source::{ArrayFile, NumpyArrays};
 pub use partition::{Partition, PartitionDescription};
 pub use show::{ClientHolding, Holdings, describe};
-pub use source::Source;
+pub use source::{DataSource, Source};
 pub use target::TargetKind;
 pub use well_known::WellKnownSet;

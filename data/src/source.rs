@@ -1,8 +1,16 @@
 //! Where a run's examples come from: `[data]` of its description, without the partition.
 
-use std::path::{Path, PathBuf};
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+};
 
-use serde::{Deserialize, Serialize};
+use selvedge_words::{
+    Choice,
+    choice::{Choosable, Entry, ImplementedBy, Settings, tagged},
+};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
+use toml::Table;
 
 use crate::idx::{self, Idx};
 use crate::well_known::{TEST, TRAIN, WellKnownSet};
@@ -10,7 +18,7 @@ use crate::{CsvTables, DataError, Dataset, Inputs, NumpyArrays, Targets, TrainAn
 
 /// Where a run's examples come from. Relative paths start at the folder given to [`Source::load`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Source {
     /// The built-in excerpt of Fashion-MNIST: 10,000 training and 2,000 test images of 1 × 28 × 28, 10 classes.
     FashionMnistSmall {},
@@ -49,6 +57,115 @@ pub enum Source {
     Numpy(NumpyArrays),
     /// Examples that the program has, which is more than a command: there is nothing to load.
     Memory {},
+    /// A source of a crate outside.
+    #[serde(skip)]
+    Custom(Choice<dyn DataSource>),
+}
+
+/// The sources in the list.
+const SOURCES: [&str; 7] = [
+    "fashion-mnist-small",
+    "mnist",
+    "fashion-mnist",
+    "idx",
+    "csv",
+    "numpy",
+    "memory",
+];
+
+/// Where examples come from, by a crate outside: settings, which are the keys of `[data]`. Once it is in the
+/// [`Registry`](selvedge_words::Registry) that a description is read with, `source` can name it by its
+/// [`KIND`](selvedge_words::choice::Settings::KIND).
+///
+/// ```
+/// use std::path::Path;
+/// use selvedge_data::{DataSource, Dataset, Inputs, Source, Targets, TrainAndTest};
+/// use selvedge_words::{Registry, choice::Settings};
+/// use serde::{Deserialize, Serialize};
+///
+/// /// Even and odd numbers.
+/// #[derive(Serialize, Deserialize)]
+/// #[serde(deny_unknown_fields)]
+/// struct Parity {
+///     examples: u32,
+/// }
+///
+/// impl Settings for Parity {
+///     const KIND: &'static str = "parity";
+/// }
+///
+/// impl DataSource for Parity {
+///     fn load(&self, _: &Path) -> Result<TrainAndTest, Box<dyn std::error::Error + Send + Sync>> {
+///         let inputs = Inputs::Floats((0..self.examples).map(|at| at as f32).collect());
+///         let labels = (0..self.examples).map(|at| at % 2).collect();
+///         let train = Dataset::new(inputs, vec![1], Targets::Classes { labels, classes: 2 })?;
+///         Ok(TrainAndTest::new(train, None)?)
+///     }
+/// }
+///
+/// let registry = Registry::new().with::<dyn DataSource, Parity>()?;
+/// let source: Source = registry.lend(|| toml::from_str("source = 'parity'\nexamples = 10"))?;
+/// assert_eq!(source.load(Path::new(""))?.train.len(), 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait DataSource: Send + Sync {
+    /// Reads the examples; relative paths are relative to `base`.
+    ///
+    /// # Errors
+    /// When they cannot be had; the error says why, and what to do.
+    fn load(&self, base: &Path) -> Result<TrainAndTest, Box<dyn Error + Send + Sync>>;
+
+    /// Reads the examples to evaluate on. Without anything said here, all are read and those are kept.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_test(&self, base: &Path) -> Result<Option<Dataset>, Box<dyn Error + Send + Sync>> {
+        self.load(base).map(|sets| sets.test)
+    }
+}
+
+impl Choosable for dyn DataSource {
+    const WHAT: &'static str = "source";
+
+    fn built_in() -> Vec<Entry<Self>> {
+        Vec::new()
+    }
+
+    fn kinds() -> Vec<&'static str> {
+        SOURCES.to_vec()
+    }
+}
+
+impl<S: Settings + DataSource> ImplementedBy<S> for dyn DataSource {
+    fn part(settings: &S) -> &Self {
+        settings
+    }
+}
+
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        let Self::Custom(source) = self else {
+            return Self::serialize(self, into);
+        };
+        let mut keys = Table::try_from(source).map_err(S::Error::custom)?;
+        keys.remove("kind");
+        keys.insert("source".into(), source.kind().into());
+        keys.serialize(into)
+    }
+}
+
+impl<'de> Deserialize<'de> for Source {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (kind, mut keys) = tagged::<dyn DataSource, _>(from, "source")?;
+        let is_listed = SOURCES.contains(&kind.as_str());
+        let tag = if is_listed { "source" } else { "kind" };
+        keys.insert(tag.into(), kind.into());
+        let read = match is_listed {
+            true => Self::deserialize(keys),
+            false => Choice::deserialize(keys).map(Self::Custom),
+        };
+        read.map_err(|error| D::Error::custom(error.message()))
+    }
 }
 
 impl Source {
@@ -77,6 +194,7 @@ impl Source {
             Self::Csv(tables) => tables.load(base),
             Self::Numpy(arrays) => arrays.load(base),
             Self::Memory {} => Err(DataError::InMemory),
+            Self::Custom(source) => source.load(base).map_err(|error| outside(source, error)),
         }
     }
 
@@ -100,6 +218,7 @@ impl Source {
             Self::Csv(tables) => tables.load_test(base),
             Self::Numpy(arrays) => arrays.load_test(base, arrays.classes),
             Self::Memory {} => Err(DataError::InMemory),
+            Self::Custom(source) => source.load_test(base).map_err(|error| outside(source, error)),
         }
     }
 
@@ -126,6 +245,13 @@ impl Source {
         let both = both(("test_images", test_images), ("test_labels", test_labels))?;
         both.map(|(images, labels)| load_idx(&base.join(images), &base.join(labels), classes))
             .transpose()
+    }
+}
+
+fn outside(source: &Choice<dyn DataSource>, error: Box<dyn Error + Send + Sync>) -> DataError {
+    DataError::Custom {
+        kind: source.kind(),
+        error,
     }
 }
 

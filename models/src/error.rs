@@ -52,12 +52,6 @@ pub enum ModelError {
         /// The variable.
         name: String,
     },
-    /// A name that something else has.
-    #[error("the name `{name}` is taken")]
-    NameTaken {
-        /// The name of a module, or the `kind` of a layer.
-        name: String,
-    },
     /// A batch without examples.
     #[error("the batch is empty")]
     EmptyBatch,

@@ -38,7 +38,6 @@ mod layout;
 mod limits;
 mod loss;
 mod mode;
-mod names;
 mod network;
 mod optimiser;
 mod pass;

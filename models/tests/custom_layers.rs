@@ -1,8 +1,6 @@
 //! Layers and modules that are defined outside the crate, with no kernels: they are layers like any other.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Once;
-
 use candle_core::{Device, Tensor};
 use candle_nn::VarBuilder;
 use rand::Rng;
@@ -11,8 +9,8 @@ use selvedge_models::{
     BatchTargets, CandleModule, Custom, CustomLayer, Initial, LayerDescription, Loss, Mode, ModelDescription,
     ModelError, Network, Optimiser, OptimiserDescription, Weights,
     layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer, Signal, Thinner, WidthGroups},
-    register_layer,
 };
+use selvedge_words::{Registry, choice::Settings};
 use serde::{Deserialize, Serialize};
 
 /// A dense layer that has only its definition.
@@ -63,7 +61,7 @@ impl Layer for LiveLinear {
     }
 }
 
-impl CustomLayer for Linear {
+impl Settings for Linear {
     const KIND: &'static str = "linear";
 }
 
@@ -94,7 +92,7 @@ impl LayerSettings for Stiff {
     }
 }
 
-impl CustomLayer for Stiff {
+impl Settings for Stiff {
     const KIND: &'static str = "stiff";
 }
 
@@ -112,17 +110,21 @@ impl LayerSettings for Impostor {
     }
 }
 
-impl CustomLayer for Impostor {
+impl Settings for Impostor {
     const KIND: &'static str = "dense";
 }
 
+fn registry() -> Registry {
+    let registry = Registry::new().with::<dyn CustomLayer, Linear>().unwrap();
+    registry.with::<dyn CustomLayer, Stiff>().unwrap()
+}
+
+fn read(text: &str) -> Result<ModelDescription, toml::de::Error> {
+    registry().lend(|| toml::from_str(text))
+}
+
 fn model(text: &str) -> ModelDescription {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        register_layer::<Linear>().unwrap();
-        register_layer::<Stiff>().unwrap();
-    });
-    toml::from_str(text).unwrap()
+    read(text).unwrap()
 }
 
 /// A model of layers with kernels and, in the places of the two of kind `kind`, of layers of that kind.
@@ -286,23 +288,23 @@ fn a_network_of_such_layers_learns_exclusive_or() {
 
 #[test]
 fn it_is_read_and_written_like_any_other() {
-    let read = mixed("linear");
-    let written = toml::to_string(&read).unwrap();
+    let mixed = mixed("linear");
+    let written = toml::to_string(&mixed).unwrap();
     assert!(
-        written.contains("kind = \"linear\"\nnegated = false\nunits = 8"),
+        written.contains("kind = \"linear\"\nunits = 8\nnegated = false"),
         "{written}"
     );
-    assert_eq!(model(&written), read);
+    assert_eq!(model(&written), mixed);
     let custom = |units| {
         let linear = Linear { units, negated: false };
         LayerDescription::Custom(Custom::new(linear))
     };
-    assert_eq!((&read.layers[1], read.layers[1].kind()), (&custom(8), "linear"));
-    assert_ne!(read.layers[1], custom(7));
+    assert_eq!((&mixed.layers[1], mixed.layers[1].kind()), (&custom(8), "linear"));
+    assert_ne!(mixed.layers[1], custom(7));
 
     let refused = |layer: &str, part: &str| {
         let text = format!("input = [4]\nlayers = [{{ {layer} }}]");
-        let error = toml::from_str::<ModelDescription>(&text).unwrap_err().to_string();
+        let error = read(&text).unwrap_err().to_string();
         assert!(error.contains(part), "`{part}` is not in: {error}");
     };
     refused("kind = 'linear'", "missing field `units`");
@@ -316,14 +318,22 @@ fn it_is_read_and_written_like_any_other() {
 
 #[test]
 fn a_kind_that_is_taken_is_refused() {
-    mixed("linear");
     for (refused, kind) in [
-        (register_layer::<Linear>(), "linear"),
-        (register_layer::<Impostor>(), "dense"),
+        (registry().with::<dyn CustomLayer, Linear>(), "linear"),
+        (registry().with::<dyn CustomLayer, Impostor>(), "dense"),
     ] {
         let error = refused.unwrap_err().to_string();
-        assert_eq!(error, format!("the name `{kind}` is taken"));
+        assert_eq!(
+            error,
+            format!("`{kind}` is a known layer already: give yours another name")
+        );
     }
+    let text = "input = [4]\nlayers = [{ kind = 'linear', units = 2 }]";
+    let error = toml::from_str::<ModelDescription>(text).unwrap_err().to_string();
+    assert!(
+        error.contains("unknown variant `linear`"),
+        "known where it is not registered: {error}"
+    );
 }
 
 #[test]
@@ -384,19 +394,29 @@ fn layers_say_whether_they_depend_on_the_run() {
 fn a_module_with_a_name_is_read_by_those_who_know_it() {
     let module = CandleModule::new(|variables: VarBuilder| candle_nn::linear(4, 2, variables));
     let text = |module: &str| format!("input = [4]\nlayers = [{{ {module} }}, {{ kind = 'relu' }}]");
-    let read = |module: &str| toml::from_str::<ModelDescription>(&text(module)).map_err(|error| error.to_string());
+    let read_with = |registry: &Registry, module: &str| {
+        let read = registry.lend(|| toml::from_str::<ModelDescription>(&text(module)));
+        read.map_err(|error| error.to_string())
+    };
+    let read = |module: &str| read_with(&Registry::new(), module);
     let error = read("kind = 'module', name = 'small-net'").unwrap_err();
     assert!(error.contains("there is no module `small-net` here"), "{error}");
     let error = read("kind = 'module'").unwrap_err();
     assert!(error.contains("a module without a `name` cannot be read"), "{error}");
 
-    let named = module.clone().register("small-net").unwrap();
-    assert!(module.register("small-net").is_err());
-    let model = read("kind = 'module', name = 'small-net'").unwrap();
-    assert_eq!(model.layers[0], LayerDescription::CandleModule(named));
+    let registry = Registry::new().with_named("small-net", module.clone()).unwrap();
+    assert!(registry.clone().with_named("small-net", module.clone()).is_err());
+    let model = read_with(&registry, "kind = 'module', name = 'small-net'").unwrap();
+    assert_eq!(
+        model.layers[0],
+        LayerDescription::CandleModule(module.named("small-net"))
+    );
     let written = toml::to_string(&model).unwrap();
     assert!(written.contains("kind = \"module\"\nname = \"small-net\""), "{written}");
-    assert_eq!(toml::from_str::<ModelDescription>(&written).unwrap(), model);
+    assert_eq!(
+        registry.lend(|| toml::from_str::<ModelDescription>(&written)).unwrap(),
+        model
+    );
 
     // Its parameters are fixed: it is trained and cut, and what is thinned is what lies beside it.
     let mut rng = ChaCha8Rng::seed_from_u64(6);

@@ -9,7 +9,8 @@ use selvedge_models::{
     layer::{Fault, Layer, LayerSettings, PlacedLayer, Signal, WidthGroups},
 };
 use selvedge_protocols::{
-    Description,
+    Description, Registry,
+    choice::Settings,
     description::{EXAMPLE, Override},
 };
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,12 @@ const SMALLEST: &str = r#"
 "#;
 
 fn read(text: &str, set: &[&str]) -> Result<Description, String> {
+    read_with(&Registry::new(), text, set)
+}
+
+fn read_with(registry: &Registry, text: &str, set: &[&str]) -> Result<Description, String> {
     let set: Result<Vec<Override>, _> = set.iter().map(|text| text.parse()).collect();
-    set.and_then(|set| Description::parse(text, "test", &set))
+    set.and_then(|set| Description::parse_with(registry, text, "test", &set))
         .map_err(|error| error.to_string())
 }
 
@@ -179,20 +184,20 @@ impl Layer for Outside {
     }
 }
 
-impl CustomLayer for Outside {
+impl Settings for Outside {
     const KIND: &'static str = "outside";
 }
 
 #[test]
 fn what_depends_on_the_run_is_refused_where_the_back_is_run_twice_whoever_wrote_the_layer() {
-    selvedge_models::register_layer::<Outside>().unwrap();
+    let registry = Registry::new().with::<dyn CustomLayer, Outside>().unwrap();
     let read = |layer: &str| {
         let model = format!(
             "model={{ input = [1, 28, 28], layers = [{{ kind = 'flatten' }}, {{ kind = 'dense', units = 8 }}, \
              {{ {layer} }}, {{ kind = 'dense', units = 10 }}] }}"
         );
         let split = "split={ method = { kind = 'parallel', last_layer_aggregation = 0.5 }, cut = 2 }";
-        read(SMALLEST, &[&model, split])
+        read_with(&registry, SMALLEST, &[&model, split])
     };
     for layer in [
         "kind = 'relu'",
@@ -200,7 +205,8 @@ fn what_depends_on_the_run_is_refused_where_the_back_is_run_twice_whoever_wrote_
         "kind = 'outside', draws = false",
     ] {
         let description = read(layer).unwrap();
-        assert_eq!(read_back(&description), description);
+        let again = read_with(&registry, &description.to_toml(), &[]);
+        assert_eq!(again.unwrap(), description);
     }
     for layer in [
         "kind = 'batch-norm'",
@@ -216,8 +222,4 @@ fn what_depends_on_the_run_is_refused_where_the_back_is_run_twice_whoever_wrote_
         "{error}"
     );
     assert!(error.contains("did you mean `outside`?"), "{error}");
-}
-
-fn read_back(description: &Description) -> Description {
-    read(&description.to_toml(), &[]).unwrap()
 }

@@ -13,21 +13,21 @@ use candle_nn::{
     var_builder::SimpleBackend,
 };
 
+use selvedge_words::choice::{Named, named, names};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{LayerProblem, ModelError},
+    error::LayerProblem,
     layer::{DeclaredTensor, Fault, Layer, LayerSettings, PlacedLayer},
     layout::Initial,
     mode::Mode,
-    names::Names,
     width::{Axis, Signal, WidthGroups},
 };
 
 type Build = dyn Fn(VarBuilder<'_>) -> candle_core::Result<Box<dyn ModuleT>> + Send + Sync;
 
 /// A candle-nn module as a layer of a [`ModelDescription`](crate::ModelDescription), built in Rust. In TOML it has only
-/// a name, under which it must be [registered](Self::register) where it is read.
+/// a [name](Self::named), under which it must be in the registry where it is read.
 ///
 /// Its variables become parameters, sorted by name; candle differentiates it. The module is built anew from its
 /// variables for every forward, so building it should be cheap. Randomness inside it (candle's dropout) is not seeded.
@@ -59,7 +59,9 @@ pub struct CandleModule {
     depends_on_the_run: bool,
 }
 
-static MODULES: Names<CandleModule> = Names::new();
+impl Named for CandleModule {
+    const WHAT: &'static str = "module";
+}
 
 /// The keys of the table as written.
 #[derive(Serialize, Deserialize)]
@@ -82,8 +84,8 @@ impl TryFrom<Written> for CandleModule {
         let Some(name) = written.name else {
             return Err("a module without a `name` cannot be read: it is written in Rust".to_string());
         };
-        MODULES.get(&name).ok_or_else(|| {
-            let known = MODULES.all().join("`, `");
+        named(&name).map(|module: Self| module.named(&name)).ok_or_else(|| {
+            let known = names::<Self>().join("`, `");
             match known.is_empty() {
                 true => format!("there is no module `{name}` here, nor any other"),
                 false => format!("there is no module `{name}` here; there are `{known}`"),
@@ -114,18 +116,14 @@ impl CandleModule {
         }
     }
 
-    /// Makes the module known to this process by a name: descriptions that are read from then on can have it as
-    /// `kind = "module"` with this `name`. Gives the module under its name.
-    ///
-    /// # Errors
-    /// When the name is another module's.
-    pub fn register(self, name: &str) -> Result<Self, ModelError> {
-        let named = Self {
+    /// The module under a name: it is written as `kind = "module"` with this `name`, and read by whoever has a module
+    /// [of that name](selvedge_words::Registry::with_named) in the registry.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self {
             name: Some(name.to_string()),
             ..self
-        };
-        MODULES.give(name, named.clone())?;
-        Ok(named)
+        }
     }
 
     fn run(&self, variables: Variables, input: &Tensor, train: bool) -> candle_core::Result<Tensor> {

@@ -1,27 +1,25 @@
 //! Layers that crates outside define.
 
-use std::fmt;
-
-use serde::{
-    Serialize, Serializer,
-    de::DeserializeOwned,
-    ser::{Error as _, SerializeMap},
+use selvedge_words::{
+    Choice,
+    choice::{Choosable, Entry, ImplementedBy, Settings},
 };
-use toml::Table;
+use serde::{Serialize, Serializer};
 
+use super::KINDS;
 use crate::{
-    error::{LayerProblem, ModelError},
+    error::LayerProblem,
     layer::{Fault, LayerSettings, PlacedLayer},
     limits::bounded,
-    names::Names,
     width::{Signal, Thinner, WidthGroups},
 };
 
 /// A layer of a crate outside: its settings, which are the keys of its table in a description.
 ///
 /// Like the layers here it need only be defined in candle's operations, and can get kernels later; its parameters say
-/// by their axes how they are thinned. It has no buffers. Once [registered](crate::register_layer), it is read from a
-/// description and written to it like any other; every program that reads the description must have it.
+/// by their axes how they are thinned. It has no buffers. Once it is in the [`Registry`](selvedge_words::Registry) that a
+/// description is read with, it is read from it and written to it like any other; every program that reads the description
+/// must have it. Holds for all [`Settings`] that are the settings of a layer.
 ///
 /// ```
 /// use candle_core::Tensor;
@@ -29,6 +27,7 @@ use crate::{
 ///     CustomLayer, Mode, ModelDescription,
 ///     layer::{Fault, Layer, LayerSettings, PlacedLayer, Signal, WidthGroups},
 /// };
+/// use selvedge_words::{Registry, choice::Settings};
 /// use serde::{Deserialize, Serialize};
 ///
 /// /// `x · sigmoid(βx)`.
@@ -36,6 +35,10 @@ use crate::{
 /// #[serde(deny_unknown_fields)]
 /// struct Swish {
 ///     beta: f64,
+/// }
+///
+/// impl Settings for Swish {
+///     const KIND: &'static str = "swish";
 /// }
 ///
 /// impl LayerSettings for Swish {
@@ -54,48 +57,50 @@ use crate::{
 ///     }
 /// }
 ///
-/// impl CustomLayer for Swish {
-///     const KIND: &'static str = "swish";
-/// }
-///
-/// selvedge_models::register_layer::<Swish>()?;
+/// let registry = Registry::new().with::<dyn CustomLayer, Swish>()?;
 /// let text = "input = [4]\nlayers = [{ kind = 'dense', units = 3 }, { kind = 'swish', beta = 1.0 }]";
-/// let model: ModelDescription = toml::from_str(text)?;
+/// let model: ModelDescription = registry.lend(|| toml::from_str(text))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait CustomLayer: LayerSettings + Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
-    /// The layer's `kind`, as a description writes it.
-    const KIND: &'static str;
+pub trait CustomLayer: LayerSettings + Send + Sync {
+    /// A copy of the layer of which is kept what a thinner model keeps, and what [`thin`](LayerSettings::thin) gives.
+    fn thinned(&self, place: &str, thinner: &mut Thinner) -> (Choice<dyn CustomLayer>, f32);
+}
+
+impl<L: LayerSettings + Settings + Clone> CustomLayer for L {
+    fn thinned(&self, place: &str, thinner: &mut Thinner) -> (Choice<dyn CustomLayer>, f32) {
+        let mut layer = self.clone();
+        let share = layer.thin(place, thinner);
+        (Choice::of(layer), share)
+    }
+}
+
+impl Choosable for dyn CustomLayer {
+    const WHAT: &'static str = "layer";
+
+    fn built_in() -> Vec<Entry<Self>> {
+        Vec::new()
+    }
+
+    fn kinds() -> Vec<&'static str> {
+        KINDS.to_vec()
+    }
+}
+
+impl<S: Settings + CustomLayer> ImplementedBy<S> for dyn CustomLayer {
+    fn part(settings: &S) -> &Self {
+        settings
+    }
 }
 
 /// A layer of a crate outside, whichever.
-pub struct Custom(Box<dyn Settings>);
-
-/// What can be done with the settings of any such layer.
-trait Settings: LayerSettings + Send + Sync {
-    fn kind(&self) -> &'static str;
-    fn copy(&self) -> Box<dyn Settings>;
-    fn written(&self) -> Result<Table, toml::ser::Error>;
-}
-
-impl<L: CustomLayer> Settings for L {
-    fn kind(&self) -> &'static str {
-        L::KIND
-    }
-
-    fn copy(&self) -> Box<dyn Settings> {
-        Box::new(self.clone())
-    }
-
-    fn written(&self) -> Result<Table, toml::ser::Error> {
-        Table::try_from(self)
-    }
-}
+#[derive(Clone, Debug, PartialEq)]
+pub struct Custom(pub(super) Choice<dyn CustomLayer>);
 
 impl Custom {
     /// A layer with these settings. It need not be registered unless it is to be read.
-    pub fn new(settings: impl CustomLayer) -> Self {
-        Self(Box::new(settings))
+    pub fn new(settings: impl Settings + CustomLayer) -> Self {
+        Self(Choice::of(settings))
     }
 
     /// The layer's `kind`.
@@ -123,59 +128,15 @@ impl LayerSettings for Custom {
     }
 
     fn thin(&mut self, place: &str, thinner: &mut Thinner) -> f32 {
-        self.0.thin(place, thinner)
-    }
-}
-
-impl Clone for Custom {
-    fn clone(&self) -> Self {
-        Self(self.0.copy())
-    }
-}
-
-impl PartialEq for Custom {
-    /// Whether both are written alike.
-    fn eq(&self, other: &Self) -> bool {
-        self.kind() == other.kind()
-            && matches!((self.0.written(), other.0.written()), (Ok(one), Ok(other)) if one == other)
-    }
-}
-
-impl fmt::Debug for Custom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple(self.kind()).field(&self.0.written()).finish()
+        let (thinned, share) = self.0.thinned(place, thinner);
+        self.0 = thinned;
+        share
     }
 }
 
 /// As its kind and its own keys.
 impl Serialize for Custom {
     fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
-        let keys = self.0.written().map_err(S::Error::custom)?;
-        let mut map = into.serialize_map(Some(keys.len() + 1))?;
-        map.serialize_entry("kind", self.kind())?;
-        for (key, value) in &keys {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
+        self.0.serialize(into)
     }
-}
-
-/// Makes a layer of the keys that are written.
-pub(super) type Read = fn(Table) -> Result<Custom, toml::de::Error>;
-
-static LAYERS: Names<Read> = Names::new();
-
-/// Makes a layer known by its kind.
-pub(super) fn register<L: CustomLayer>() -> Result<(), ModelError> {
-    LAYERS.give(L::KIND, |keys| Ok(Custom::new(keys.try_into::<L>()?)))
-}
-
-/// What reads the layers of this kind; `None` when there is no such kind.
-pub(super) fn reader(kind: &str) -> Option<Read> {
-    LAYERS.get(kind)
-}
-
-/// The kinds that are known.
-pub(super) fn kinds() -> Vec<String> {
-    LAYERS.all()
 }

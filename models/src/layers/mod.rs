@@ -7,18 +7,14 @@ mod settings;
 mod thinned;
 mod windows;
 
-use std::fmt;
-
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{Error as _, MapAccess, Visitor},
-};
-use toml::{Table, Value};
+use selvedge_words::{Choice, choice::tagged};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use toml::Value;
 
 pub use custom::{Custom, CustomLayer};
 pub(crate) use thinned::thinned;
 
-use crate::{chain::NamedLayer, error::ModelError, layer::LayerSettings};
+use crate::{chain::NamedLayer, layer::LayerSettings};
 
 /// Declares the modules and the layers of a description: of each the type, which is its own settings, and its `kind`.
 macro_rules! layers {
@@ -98,18 +94,6 @@ impl LayerDescription {
     }
 }
 
-/// Makes a layer of a crate outside known to this process by its [`KIND`](CustomLayer::KIND): descriptions that are
-/// read from then on can have it.
-///
-/// # Errors
-/// When a layer of this kind is known already.
-pub fn register_layer<L: CustomLayer>() -> Result<(), ModelError> {
-    match KINDS.contains(&L::KIND) {
-        true => Err(ModelError::NameTaken { name: L::KIND.into() }),
-        false => custom::register::<L>(),
-    }
-}
-
 impl Serialize for LayerDescription {
     fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -121,69 +105,13 @@ impl Serialize for LayerDescription {
 
 impl<'de> Deserialize<'de> for LayerDescription {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Read)
-    }
-}
-
-/// Reads a layer's table; what is wrong with its `kind` is said at that key.
-struct Read;
-
-impl<'de> Visitor<'de> for Read {
-    type Value = LayerDescription;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("internally tagged enum LayerDescription")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LayerDescription, A::Error> {
-        let (mut kind, mut keys) = (None, Table::new());
-        while let Some(key) = map.next_key::<String>()? {
-            match key == "kind" {
-                true => kind = Some(map.next_value::<Kind>()?.0),
-                false => drop(keys.insert(key, map.next_value()?)),
-            }
-        }
-        let kind = kind.ok_or_else(|| A::Error::missing_field("kind"))?;
-        let read = match custom::reader(&kind) {
-            Some(read) => read(keys).map(LayerDescription::Custom),
-            None => {
-                keys.insert("kind".into(), Value::String(kind));
-                LayerDescription::deserialize(keys)
-            }
+        let (kind, mut keys) = tagged::<dyn CustomLayer, _>(from, "kind")?;
+        let is_listed = KINDS.contains(&kind.as_str());
+        keys.insert("kind".into(), Value::String(kind));
+        let read = match is_listed {
+            true => Self::deserialize(keys),
+            false => Choice::deserialize(keys).map(|layer| Self::Custom(Custom(layer))),
         };
-        read.map_err(|error| A::Error::custom(error.message()))
+        read.map_err(|error| D::Error::custom(error.message()))
     }
-}
-
-/// A kind that is known.
-struct Kind(String);
-
-impl<'de> Deserialize<'de> for Kind {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_identifier(ReadKind)
-    }
-}
-
-struct ReadKind;
-
-impl Visitor<'_> for ReadKind {
-    type Value = Kind;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("variant identifier")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, kind: &str) -> Result<Kind, E> {
-        match KINDS.contains(&kind) || custom::reader(kind).is_some() {
-            true => Ok(Kind(kind.to_string())),
-            false => Err(E::custom(unknown(kind))),
-        }
-    }
-}
-
-/// That there is no such kind, in serde's words.
-fn unknown(kind: &str) -> String {
-    let known = KINDS.iter().map(|kind| kind.to_string()).chain(custom::kinds());
-    let known: Vec<String> = known.map(|kind| format!("`{kind}`")).collect();
-    format!("unknown variant `{kind}`, expected one of {}", known.join(", "))
 }

@@ -5,8 +5,10 @@
 //! steps, filters, plans and split methods; a crate outside adds its own to a [`Registry`] before a description is read.
 
 mod registry;
+mod tagged;
 
-pub use registry::{AlreadyKnown, Registry};
+pub use registry::{AlreadyKnown, Named, Registry, kinds, named, names};
+pub use tagged::tagged;
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -33,6 +35,11 @@ pub trait Choosable: Send + Sync + 'static {
 
     /// Those that come with Selvedge.
     fn built_in() -> Vec<Entry<Self>>;
+
+    /// The kinds of all that come with Selvedge, which no other can have.
+    fn kinds() -> Vec<&'static str> {
+        Self::built_in().iter().map(|entry| entry.kind).collect()
+    }
 }
 
 /// A trait of which one implementation is chosen where a description does not say which.
