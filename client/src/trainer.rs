@@ -10,7 +10,7 @@ use std::{
 
 use candle_core::Device;
 use selvedge_data::Dataset;
-use selvedge_models::{Mode, ModelDescription, ModelError, Moments, Network, Weights};
+use selvedge_models::{Layout, Mode, ModelDescription, ModelError, Moments, Network, Weights};
 use selvedge_protocols::{
     ALGORITHM, Broadcast, ClientName, Description, LocalError, Memory, Metrics, Part, Vectors,
     evaluation::{Batch, Tested, evaluate},
@@ -58,6 +58,11 @@ pub struct Examples<'a> {
     pub indices: &'a [u32],
 }
 
+/// Where the values lie that the algorithm sees: with personal layers those of the whole model, otherwise what travels.
+fn algorithm_layout(part: &Part) -> &Layout {
+    part.personal.as_ref().map_or(&part.layout, |personal| &personal.layout)
+}
+
 impl Trainer {
     /// A trainer. Once `abandon` is true, local training ends at its next step, with [`LocalError::Abandoned`].
     pub fn new(abandon: Arc<AtomicBool>) -> Self {
@@ -92,7 +97,7 @@ impl Trainer {
             None => Vectors::new(),
         };
         let mut memory = kept.take(&part.coordinates);
-        let occasion = description.occasion(round, Some(client), &part.layout);
+        let occasion = description.occasion(round, Some(client), algorithm_layout(part));
         let mut metrics = Metrics::default();
         let context = &mut occasion.context(ALGORITHM, &mut metrics);
         let algorithm = &*description.algorithm;
@@ -106,6 +111,7 @@ impl Trainer {
                 update
             }
         };
+        let occasion = description.occasion(round, Some(client), &part.layout);
         let (filters, global) = (&description.filters, &broadcast.weights);
         let sealed = SealedUpdate::seal(update, filters, global, &mut memory, &occasion, metrics);
         kept.merge(memory, &part.coordinates);
@@ -167,7 +173,7 @@ impl Trainer {
         broadcast: &Broadcast,
         kept: &Memory,
     ) -> Broadcast {
-        let occasion = description.occasion(round, Some(client), &part.layout);
+        let occasion = description.occasion(round, Some(client), algorithm_layout(part));
         let mut metrics = Metrics::default();
         let context = &mut occasion.context(ALGORITHM, &mut metrics);
         let of_algorithm = kept.of(ALGORITHM);

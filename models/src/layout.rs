@@ -80,6 +80,32 @@ impl Entry {
 }
 
 impl Layout {
+    /// Where the values of some of the tensors lie once the others are left out.
+    #[must_use]
+    pub fn only(&self, is_kept: impl Fn(&Entry) -> bool) -> Self {
+        let only = |tensors: &[Entry]| {
+            let mut offset = 0;
+            let mut moved = |tensor: &Entry| {
+                let moved = Entry {
+                    offset,
+                    ..tensor.clone()
+                };
+                offset += moved.size();
+                moved
+            };
+            tensors
+                .iter()
+                .filter(|tensor| is_kept(tensor))
+                .map(&mut moved)
+                .collect()
+        };
+        Self {
+            parameters: only(&self.parameters),
+            buffers: only(&self.buffers),
+            groups: self.groups.clone(),
+        }
+    }
+
     /// Values in the flat vector of parameters.
     pub fn parameter_count(&self) -> usize {
         self.parameters.last().map_or(0, |entry| entry.range().end)

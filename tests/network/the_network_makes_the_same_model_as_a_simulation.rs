@@ -67,7 +67,7 @@ async fn with_evaluation_by_clients_on_what_they_hold_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_rules_steps_and_filters_that_keep_and_measure() {
-    let combinations: [&[&str]; 6] = [
+    let combinations: [&[&str]; 7] = [
         &[
             "algorithm.kind=scaffold",
             "aggregation={ kind = \"krum\", byzantine = 1, chosen = 3 }",
@@ -84,6 +84,11 @@ async fn with_rules_steps_and_filters_that_keep_and_measure() {
             WIDE_LAST,
             "evaluation.by_clients=true",
             "evaluation.holdout=0.3",
+        ],
+        &[
+            "algorithm={ kind = \"fedper\", personal = [\"0\"] }",
+            WIDE_LAST,
+            "filters=[{ kind = \"top-k\", share = 0.3 }]",
         ],
         &[
             "algorithm.kind=ditto",

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use selvedge_models::{ModelError, Weights};
+use selvedge_models::{Layout, ModelError, Weights};
 use selvedge_protocols::{Broadcast, Card, ClientName, Description, Part, Parts, Ranking, Width};
 
 use crate::Trial;
@@ -44,6 +44,11 @@ impl GlobalModel {
     /// The model with fronts of clients.
     pub(super) fn with_fronts(self, fronts: Arc<Fronts>) -> Self {
         Self { fronts, ..self }
+    }
+
+    /// Where its values lie.
+    pub(super) fn layout(&self) -> &Layout {
+        self.parts.layout()
     }
 
     /// The part that is all of it.

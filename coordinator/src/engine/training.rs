@@ -279,8 +279,7 @@ pub(super) fn combine(
         ));
         return None;
     }
-    let layout = model.all().layout.clone();
-    let mut occasion = description.occasion(record.round, None, &layout);
+    let mut occasion = description.occasion(record.round, None, model.layout());
     occasion.cohort = of;
     let mut metrics = Metrics::default();
     let context = &mut occasion.context(AGGREGATION, &mut metrics);

@@ -71,7 +71,10 @@ impl Parts {
             coordinates: personal
                 .as_ref()
                 .map_or(coordinates, |personal| personal.travels.clone()),
-            layout: layout.clone(),
+            layout: match &personal {
+                Some(_) => Arc::new(layout.only(|tensor| !division.is_personal(tensor))),
+                None => layout.clone(),
+            },
             personal: personal.map(Arc::new),
             pieces: None,
             nested: Vec::new(),
@@ -178,6 +181,11 @@ impl Parts {
 }
 
 impl Division {
+    /// Whether a tensor stays with each client.
+    fn is_personal(&self, tensor: &Entry) -> bool {
+        self.personal_layers.iter().any(|layer| tensor.is_of_layer(layer))
+    }
+
     /// What of a sub-model travels.
     fn travelling(&self, coordinates: SubModel) -> SubModel {
         match self.statistics_travel {
@@ -240,6 +248,8 @@ const PERSONAL: &str = "personal";
 /// What of a model stays with each client, and where in the client's model it lies.
 #[derive(Clone, Debug)]
 pub struct Personal {
+    /// Where the values of the client's whole model lie, tensor by tensor.
+    pub layout: Arc<Layout>,
     /// The places of what travels.
     pub travels: SubModel,
     /// The places of what stays.
@@ -249,9 +259,8 @@ pub struct Personal {
 }
 
 impl Personal {
-    fn of(division: &Division, layout: &Layout) -> Option<Self> {
-        let layers = &division.personal_layers;
-        let is_personal = |tensor: &Entry| layers.iter().any(|layer| tensor.is_of_layer(layer));
+    fn of(division: &Division, layout: &Arc<Layout>) -> Option<Self> {
+        let is_personal = |tensor: &Entry| division.is_personal(tensor);
         if !layout.parameters.iter().chain(&layout.buffers).any(is_personal) {
             return None;
         }
@@ -268,6 +277,7 @@ impl Personal {
         let stays = places(true);
         let initial = Weights::drawn(layout, &mut division.seed.stream(Purpose::Initialisation));
         Some(Self {
+            layout: layout.clone(),
             travels: places(false),
             initial: stays.extract(&initial),
             stays,
