@@ -93,10 +93,10 @@ impl Driver {
         limits: Limits,
     ) -> Self {
         Self {
+            engine: Thinking::new(engine, &description),
             description,
             requirements,
             advice,
-            engine: Thinking::new(engine),
             test,
             welcome,
             heard,

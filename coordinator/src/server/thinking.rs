@@ -1,8 +1,9 @@
-//! The engine beside the network: while it takes something in (updates are folded, the model moves, backs run), it is on a
-//! thread of its own, and whoever serves the network goes on.
+//! The engine beside the network: while it takes something in that takes time (updates are folded, the model moves, backs run),
+//! it is on a thread of its own, and whoever serves the network goes on.
 
 use std::{collections::VecDeque, future::pending, panic::resume_unwind, time::Duration};
 
+use selvedge_protocols::Description;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
     time::Instant,
@@ -10,6 +11,9 @@ use tokio::{
 
 use super::{HEARD, ServerError};
 use crate::{Action, Engine, Event};
+
+/// A model of as many values is folded about as quickly as a thread is woken: with a smaller one the engine is not lent.
+const LARGE: usize = 1 << 17;
 
 /// The engine, and what has happened that it has not heard yet, each with its time: what came in time is not late because
 /// the engine was busy.
@@ -19,11 +23,15 @@ pub(super) struct Thinking {
     at_rest: Option<Engine>,
     busy: Option<JoinHandle<(Engine, Vec<Action>)>>,
     round: u32,
+    /// Whether what it hears can take longer than lending it.
+    takes_time: bool,
 }
 
 impl Thinking {
-    pub(super) fn new(engine: Engine) -> Self {
+    pub(super) fn new(engine: Engine, description: &Description) -> Self {
+        let is_large = engine.state().weights.parameters.len() >= LARGE;
         Self {
+            takes_time: is_large || description.split.is_some(),
             began: Instant::now(),
             events: VecDeque::new(),
             round: engine.round(),
@@ -64,6 +72,13 @@ impl Thinking {
     /// # Errors
     /// When the runtime is going down.
     pub(super) async fn next(&mut self) -> Result<Vec<Action>, ServerError> {
+        if let Some(engine) = self.at_rest.as_mut().filter(|_| !self.takes_time)
+            && let Some((now, event)) = self.events.pop_front()
+        {
+            let actions = engine.handle(now, event);
+            self.round = engine.round();
+            return Ok(actions);
+        }
         if self.at_rest.is_some()
             && let Some((now, event)) = self.events.pop_front()
             && let Some(mut engine) = self.at_rest.take()
