@@ -200,7 +200,7 @@ impl Kept {
 
 /// An algorithm that keeps nothing leaves no files; one that no longer does must say so.
 fn is_written(memory: &Memory, counting: &BTreeMap<u32, Memory>) -> bool {
-    !(memory.is_empty() && counting.is_empty())
+    !(memory.is_empty() && counting.values().all(Memory::is_empty))
 }
 
 #[cfg(test)]

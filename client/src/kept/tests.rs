@@ -169,14 +169,20 @@ fn what_was_proposed_before_the_coordinator_went_back_still_counts_if_it_says_so
 fn an_algorithm_that_keeps_nothing_leaves_no_files_and_one_that_no_longer_does_leaves_that() {
     let folder = tempfile::tempdir().unwrap();
     let mut kept = open(folder.path(), "run");
-    kept.propose(1, Memory::new()).unwrap();
-    kept.accept(1, &[1]).unwrap();
+    for round in [1, 2, 3] {
+        kept.propose(round, Memory::new()).unwrap();
+        assert_eq!(names(folder.path()).len(), 0);
+        kept.accept(round, &[round]).unwrap();
+        assert_eq!(names(folder.path()).len(), 0);
+    }
+    count(&mut kept, [4], &[]);
+    kept.propose(5, Memory::new()).unwrap();
+    kept.accept(5, &[]).unwrap();
+    assert_eq!(*open(folder.path(), "run").memory_for(6), Memory::new());
+    assert_eq!(open(folder.path(), "run").round_for(6), 5);
+    kept.propose(6, Memory::new()).unwrap();
+    kept.accept(6, &[]).unwrap();
     assert_eq!(names(folder.path()).len(), 0);
-    count(&mut kept, [2], &[]);
-    kept.propose(3, Memory::new()).unwrap();
-    kept.accept(3, &[]).unwrap();
-    assert_eq!(*open(folder.path(), "run").memory_for(4), Memory::new());
-    assert_eq!(open(folder.path(), "run").round_for(4), 3);
 }
 
 #[test]
