@@ -3,6 +3,7 @@
 
 use std::{collections::VecDeque, future::pending, panic::resume_unwind, time::Duration};
 
+use selvedge_models::STEP;
 use selvedge_protocols::Description;
 use tokio::{
     task::{JoinHandle, spawn_blocking},
@@ -12,8 +13,31 @@ use tokio::{
 use super::{HEARD, ServerError};
 use crate::{Action, Engine, Event};
 
-/// A model of as many values is folded about as quickly as a thread is woken: with a smaller one the engine is not lent.
-const LARGE: usize = 1 << 17;
+/// Floating-point operations that take about as long as it takes to wake a thread: where hearing takes fewer, the engine is not
+/// lent.
+const LONG: f64 = 1e6;
+
+/// Floating-point operations in the time in which a value is folded: that goes at the speed of memory.
+const OF_FOLDING: f64 = 8.0;
+
+/// Whether what the engine hears in a run can take longer than lending it: a model is folded, or the layers behind the first cut
+/// take a step on a batch.
+fn takes_time(description: &Description) -> bool {
+    let Ok(model) = description.model.summary() else {
+        return true;
+    };
+    let front = description
+        .split
+        .as_ref()
+        .and_then(|split| split.fronts().first().copied());
+    let back = model
+        .layers
+        .iter()
+        .skip(front.map_or(model.layers.len(), |front| front as usize));
+    let forward: u64 = back.map(|layer| layer.operations).sum();
+    let step = STEP * forward as f64 * description.training.batch_size as f64;
+    step.max(OF_FOLDING * model.parameters as f64) >= LONG
+}
 
 /// The engine, and what has happened that it has not heard yet, each with its time: what came in time is not late because
 /// the engine was busy.
@@ -29,9 +53,8 @@ pub(super) struct Thinking {
 
 impl Thinking {
     pub(super) fn new(engine: Engine, description: &Description) -> Self {
-        let is_large = engine.state().weights.parameters.len() >= LARGE;
         Self {
-            takes_time: is_large || description.split.is_some(),
+            takes_time: takes_time(description),
             began: Instant::now(),
             events: VecDeque::new(),
             round: engine.round(),
