@@ -63,7 +63,7 @@ impl<T: Choosable + ?Sized> Visitor<'_> for Known<T> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("variant identifier")
+        f.write_str("a kind, which is text")
     }
 
     fn visit_str<E: Error>(self, kind: &str) -> Result<String, E> {
