@@ -44,6 +44,7 @@ pub(crate) struct Federation {
     folder: TempDir,
     pub(crate) description: Arc<Description>,
     split: TrainAndTest,
+    registry: Registry,
 }
 
 /// What a run came to.
@@ -57,10 +58,15 @@ pub(crate) struct Run {
 impl Federation {
     /// The federation of the description above, with changes.
     pub(crate) fn new(set: &[&str]) -> Self {
+        Self::knowing(Registry::new(), set)
+    }
+
+    /// One whose programs know what is registered.
+    pub(crate) fn knowing(registry: Registry, set: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // What is written is what is changed, so that processes read it too.
         let set: Vec<_> = set.iter().map(|text| text.parse().unwrap()).collect();
-        let description = Description::parse(DESCRIPTION, "test", &set).unwrap();
+        let description = Description::parse_with(&registry, DESCRIPTION, "test", &set).unwrap();
         fs::write(folder.path().join("run.toml"), description.to_toml()).unwrap();
         fs::write(folder.path().join("train.csv"), table(0, 120)).unwrap();
         fs::write(folder.path().join("test.csv"), table(1000, 1300)).unwrap();
@@ -71,6 +77,7 @@ impl Federation {
             folder,
             description: Arc::new(description),
             split,
+            registry,
         };
         for number in 0..federation.description.clients {
             federation.issue(ClientName::numbered(number).as_str());
@@ -166,7 +173,7 @@ impl Federation {
             coordinator: address.into(),
             credentials: self.credentials(ClientName::numbered(number).as_str()),
             supply: Supply::Dealt(Arc::new(self.split.train.clone())),
-            registry: Registry::new(),
+            registry: self.registry.clone(),
             memory: None,
             speed: None,
             state: None,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What cannot go on must fail.
 
+mod a_model_written_with_candle_is_known_by_its_name;
 mod buffered_rounds_complete;
 mod clients_go_back_with_a_coordinator_that_begins_anew;
 mod federation;
